@@ -1,6 +1,6 @@
 //! The server's side of HTTP/0.9 (`hq-interop`), as in the QUIC interop runner.
 
-use crate::files::reader::Reader;
+use crate::files::reader::{Hashed, Reader};
 use crate::guest::Guest;
 use crate::http3::{Done, REQUESTS, STALL, slices};
 use anabranch_net::streams::{RecvStream, SendStream};
@@ -86,7 +86,7 @@ async fn send_file(
     let opened = spawn_blocking(move || service.open(&path)).await;
     let body = opened.map_err(|error| error.to_string())?;
     let body = body.map_err(|refusal| format!("{refusal:?}"))?;
-    let reader = Reader::start(body.file, body.version, body.span, None);
+    let reader = Reader::start(body.file, body.version, body.span, Hashed::Nothing);
     let mut reader = reader.map_err(|error| error.to_string())?;
     let mut pauses = guest.pauses();
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {

@@ -4,7 +4,7 @@ pub(crate) mod pauses;
 mod speed;
 
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum};
-use crate::files::reader::{Reader, Sums};
+use crate::files::reader::{Hashed, Reader, Sums};
 use crate::files::root::Refusal;
 use crate::files::service::{Answer, Body, Head, Incoming, Making};
 use crate::files::writer::Writer;
@@ -320,6 +320,9 @@ async fn send_file(
 ) -> Result<(), Broken> {
     send_head(exchange, head, guest, tally).await?;
     let is_whole = body.span.len() == body.version.length;
+    // Who asks for a file that others have had does not make the server hash it again.
+    let known = guest.service.digests.known(&body.version);
+    let known = known.filter(|_| is_whole).map(Sums::of_whole);
     // Hashed while the part is sent: both take about as long. Ends with this request at the latest.
     let mut hashing = JoinSet::new();
     if !is_whole {
@@ -331,19 +334,20 @@ async fn send_file(
             once_established(connection.established(), whole).await
         });
     }
-    let mut reader = Reader::start(body.file, body.version, body.span, None)?;
+    let hashed = known.map_or(Hashed::Span, |_| Hashed::Nothing);
+    let mut reader = Reader::start(body.file, body.version, body.span, hashed)?;
     while let Some(piece) = reader.next().await? {
         for slice in slices(piece) {
             tally.bytes += slice.len() as u64;
             leaves(guest, &mut tally.pauses, exchange.send_data(slice)).await?;
         }
     }
-    let sums = reader
-        .finish()
+    let sums = known
+        .or_else(|| reader.finish())
         .ok_or_else(|| io::Error::other("the file was not read whole"))?;
     let whole = if is_whole {
         guest.service.digests.remember(body.version, sums.content);
-        Some(sums.content)
+        sums.whole
     } else {
         let hashed = timeout(
             HASHING,

@@ -34,6 +34,7 @@ mod tests {
             inode: 2,
             length: 3,
             modified,
+            changed: modified,
         }
     }
 

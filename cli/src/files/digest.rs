@@ -63,8 +63,10 @@ pub(crate) struct Version {
     pub(crate) inode: u64,
     /// Its length in bytes.
     pub(crate) length: u64,
-    /// When its content last changed, in nanoseconds.
+    /// When its content last changed, in nanoseconds. Anybody who may write the file can set it.
     pub(crate) modified: i128,
+    /// When anything about it last changed, its name or its `modified` too. Nobody can set it.
+    pub(crate) changed: i128,
 }
 
 impl Version {
@@ -75,9 +77,16 @@ impl Version {
             device: metadata.dev(),
             inode: metadata.ino(),
             length: metadata.len(),
-            modified: i128::from(metadata.mtime()) * 1_000_000_000
-                + i128::from(metadata.mtime_nsec()),
+            modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// Whether a file that is still open has the content it had, though its name or its permissions
+    /// may be others.
+    pub(crate) fn has_content_of(&self, before: &Self) -> bool {
+        let changed = before.changed;
+        Self { changed, ..*self } == *before
     }
 
     /// As an entity tag (RFC 9110, section 8.8.3), without the device, which means nothing to
@@ -85,6 +94,11 @@ impl Version {
     pub(crate) fn etag(&self) -> String {
         format!("\"{:x}-{:x}-{:x}\"", self.inode, self.length, self.modified)
     }
+}
+
+/// A time of a file in nanoseconds.
+pub(crate) fn nanoseconds(seconds: i64, rest: i64) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(rest)
 }
 
 /// Digests of files that were read whole. Bounded: the oldest are dropped.
@@ -151,12 +165,30 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_other_permissions_is_another_version_of_the_same_content() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = tempfile::tempfile().unwrap();
+        let version = || Version::of(&file.metadata().unwrap());
+        let first = version();
+        // The clock of a file system takes up to ten milliseconds for a step.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let readable = std::fs::Permissions::from_mode(0o444);
+        file.set_permissions(readable).unwrap();
+        let second = version();
+        assert!(second != first && second.has_content_of(&first));
+        assert_eq!(second.etag(), first.etag());
+        file.set_len(3).unwrap();
+        assert!(!version().has_content_of(&second));
+    }
+
+    #[test]
     fn the_cache_forgets_the_oldest() {
         let version = |inode| Version {
             device: 1,
             inode,
             length: 2,
             modified: 3,
+            changed: 4,
         };
         let cache = Cache::default();
         for inode in 0..=CACHED as u64 {

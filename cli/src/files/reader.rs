@@ -1,4 +1,5 @@
-//! Reads a file piece by piece off the runtime's threads, one piece ahead, and hashes it.
+//! Reads a file piece by piece off the runtime's threads, one piece ahead, and hashes it where its
+//! digest is asked for.
 
 use super::digest::{Sum, Version};
 use super::range::Span;
@@ -16,6 +17,17 @@ const PIECE_BYTES: u64 = 256 << 10;
 /// How long a thread hashes before others get a turn: enough for some tens of megabytes.
 const WHILE: Duration = Duration::from_millis(100);
 
+/// What is hashed of what is read.
+#[derive(Debug)]
+pub(crate) enum Hashed {
+    /// Nothing: the digest is known, or nobody asks for it.
+    Nothing,
+    /// The span.
+    Span,
+    /// The span, and the file up to its end: this was fed the bytes before the span.
+    SpanAfter(Sha256),
+}
+
 /// Reads a span of a file.
 #[derive(Debug)]
 pub(crate) struct Reader {
@@ -27,9 +39,10 @@ pub(crate) struct Reader {
 struct State {
     file: File,
     version: Version,
+    span: Span,
     left: u64,
-    content: Sha256,
-    /// Hashes the whole file, if it was fed the bytes before the span.
+    content: Option<Sha256>,
+    /// Hashes the file from its beginning, where the span begins later.
     whole: Option<Sha256>,
 }
 
@@ -42,8 +55,18 @@ pub(crate) struct Sums {
     pub(crate) whole: Option<Sum>,
 }
 
+impl Sums {
+    /// Those of a file that is carried whole.
+    pub(crate) fn of_whole(sum: Sum) -> Self {
+        Self {
+            content: sum,
+            whole: Some(sum),
+        }
+    }
+}
+
 impl Reader {
-    /// Starts reading. `before`, if given, has been fed the bytes before the span.
+    /// Starts reading.
     ///
     /// # Errors
     ///
@@ -52,15 +75,21 @@ impl Reader {
         mut file: File,
         version: Version,
         span: Span,
-        before: Option<Sha256>,
+        hashed: Hashed,
     ) -> io::Result<Self> {
         file.seek(SeekFrom::Start(span.start))?;
-        let whole = before.or_else(|| (span.start == 0).then(Sha256::new));
+        let (content, whole) = match hashed {
+            Hashed::Nothing => (None, None),
+            Hashed::Span => (Some(Sha256::new()), None),
+            // From the beginning on, both are the same.
+            Hashed::SpanAfter(before) => (Some(Sha256::new()), (span.start > 0).then_some(before)),
+        };
         let state = State {
             file,
             version,
+            span,
             left: span.len(),
-            content: Sha256::new(),
+            content,
             whole,
         };
         Ok(Self {
@@ -88,12 +117,14 @@ impl Reader {
         Ok(Some(piece))
     }
 
-    /// The digests, once [`next`](Self::next) has reached the end.
+    /// The digests, once [`next`](Self::next) has reached the end; `None` if nothing was hashed.
     pub(crate) fn finish(self) -> Option<Sums> {
-        let State { content, whole, .. } = self.done?;
+        let state = self.done?;
+        let content = Sum::of(state.content?);
+        let from_start = (state.span.start == 0).then_some(content);
         Some(Sums {
-            content: Sum::of(content),
-            whole: whole.map(Sum::of),
+            content,
+            whole: from_start.or(state.whole.map(Sum::of)),
         })
     }
 }
@@ -109,13 +140,16 @@ impl State {
         let mut piece = Vec::with_capacity(length as usize);
         (&self.file).take(length).read_to_end(&mut piece)?;
         let is_cut = (piece.len() as u64) < length;
-        if is_cut || (self.left == 0 && Version::of(&self.file.metadata()?) != self.version) {
+        let is_same = || {
+            let now = Version::of(&self.file.metadata()?);
+            Ok::<_, io::Error>(now.has_content_of(&self.version))
+        };
+        if is_cut || (self.left == 0 && !is_same()?) {
             return Err(io::Error::other("the file changed while it was read"));
         }
         self.left -= length;
-        self.content.update(&piece);
-        if let Some(whole) = &mut self.whole {
-            whole.update(&piece);
+        for hash in [&mut self.content, &mut self.whole].into_iter().flatten() {
+            hash.update(&piece);
         }
         Ok(piece.into())
     }
@@ -248,7 +282,8 @@ mod tests {
             end: 700_000,
         };
         let before = hash_prefix(file.as_file(), span.start).unwrap();
-        let reader = Reader::start(file.reopen().unwrap(), version, span, Some(before)).unwrap();
+        let hashed = Hashed::SpanAfter(before);
+        let reader = Reader::start(file.reopen().unwrap(), version, span, hashed).unwrap();
         let (read, sums) = read_all(reader).await.unwrap();
         assert_eq!(read, data[1000..]);
         let sum = |data: &[u8]| Sum::of(Sha256::new().chain_update(data));
@@ -265,22 +300,34 @@ mod tests {
     async fn an_empty_file_has_a_digest() {
         let (file, version) = file_of(b"");
         let span = Span { start: 0, end: 0 };
-        let reader = Reader::start(file.reopen().unwrap(), version, span, None).unwrap();
+        let reader = Reader::start(file.reopen().unwrap(), version, span, Hashed::Span).unwrap();
         let (read, sums) = read_all(reader).await.unwrap();
         assert!(read.is_empty());
         assert_eq!(sums.whole, Some(Sum::of(Sha256::new())));
     }
 
     #[tokio::test]
-    async fn a_file_that_changes_meanwhile_is_an_error() {
-        let (mut file, version) = file_of(b"hello");
+    async fn a_digest_that_nobody_asks_for_is_not_made() {
+        let (file, version) = file_of(b"hello");
         let span = Span { start: 0, end: 5 };
-        file.write_all(b"more").unwrap();
-        let reader = Reader::start(file.reopen().unwrap(), version, span, None).unwrap();
-        assert!(read_all(reader).await.is_err());
+        let mut reader =
+            Reader::start(file.reopen().unwrap(), version, span, Hashed::Nothing).unwrap();
+        while reader.next().await.unwrap().is_some() {}
+        assert_eq!(reader.finish(), None);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_meanwhile_is_an_error() {
+        let span = Span { start: 0, end: 5 };
+        for hashed in [Hashed::Span, Hashed::Nothing] {
+            let (mut file, version) = file_of(b"hello");
+            file.write_all(b"more").unwrap();
+            let reader = Reader::start(file.reopen().unwrap(), version, span, hashed).unwrap();
+            assert!(read_all(reader).await.is_err());
+        }
         let (file, version) = file_of(b"hello");
         file.as_file().set_len(2).unwrap();
-        let reader = Reader::start(file.reopen().unwrap(), version, span, None).unwrap();
+        let reader = Reader::start(file.reopen().unwrap(), version, span, Hashed::Span).unwrap();
         assert!(read_all(reader).await.is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! The key is made from the tag that the client gives its upload, so that a broken upload is found
 //! again and different ones do not collide. Uploads without a tag are removed when they break off.
 
-use super::digest::Version;
+use super::digest::{Version, nanoseconds};
 use super::naming::rename_new;
 use super::root::{Refusal, RelPath, Root, entry_kind};
 use super::uploads::Claim;
@@ -219,7 +219,8 @@ fn version(stat: &FileStat) -> Version {
         device: stat.st_dev,
         inode: stat.st_ino,
         length: stat.st_size as u64,
-        modified: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+        changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::files::digest::{CONTENT_DIGEST, REPR_DIGEST, Sum, Version};
 use crate::files::digests::{Digests, Turns};
 use crate::files::range::Span;
-use crate::files::reader::{Reader, Sums};
+use crate::files::reader::{Hashed, Reader, Sums};
 use crate::files::root::is_part;
 use crate::files::{LENGTH_HEADER, OFFSET_HEADER, UPLOAD_HEADER, WANT_DIGEST, dates};
 use crate::limit::STEP;
@@ -80,6 +80,7 @@ impl Upload<'_> {
             modified,
             inode,
             device,
+            ..
         } = self.version;
         let tag = format!("{device:x}-{inode:x}-{length:x}-{modified:x}");
         HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("-"))
@@ -105,7 +106,7 @@ impl Upload<'_> {
         let (_, before) = hashed.map_err(|error| disk(self.job, &error))?;
         let length = self.version.length;
         let span = Span { start, end: length };
-        let mut reader = Reader::start(file, self.version, span, Some(before))
+        let mut reader = Reader::start(file, self.version, span, Hashed::SpanAfter(before))
             .map_err(|error| disk(self.job, &error))?;
         let started = Instant::now();
         let mut exchange = session
