@@ -60,7 +60,7 @@ const RECEIVE_PAUSE: Duration = Duration::from_millis(100);
 enum Failure {
     /// Nothing gets through this socket any more.
     Socket(SocketId),
-    /// The kernel has no route for this four-tuple of a connection.
+    /// The kernel has no route for this 4-tuple of a connection.
     Route(Handle, Tuple),
 }
 

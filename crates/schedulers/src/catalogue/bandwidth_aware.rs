@@ -1,4 +1,4 @@
-//! Bandwidth-aware scheduling: the path whose outstanding data, and the unit with it, is delivered
+//! Bandwidth-aware scheduling: the path whose data in flight, and the unit with it, is delivered
 //! first.
 //!
 //! A reconstruction after Casetti and Gaiotto (2004, Westwood SCTP): the time is what is in flight
@@ -16,7 +16,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |_| Ok(Box::new(BandwidthAware::default())),
 };
 
-/// Chooses the least time to deliver what is outstanding.
+/// Chooses the least time to deliver what is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct BandwidthAware {
     patience: Patience,

@@ -5,7 +5,11 @@ use crate::source::Source;
 use std::collections::BTreeSet;
 
 /// The documents whose names are checked.
-const DOCUMENTS: &[&str] = &["docs/mechanisms.md", "docs/schedulers-acceptance.md"];
+const DOCUMENTS: &[&str] = &[
+    "docs/features.md",
+    "docs/mechanisms.md",
+    "docs/schedulers-acceptance.md",
+];
 /// Underscores that make a name a sentence, as the names of tests are.
 const SENTENCE: usize = 3;
 

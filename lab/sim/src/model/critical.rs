@@ -12,7 +12,7 @@ use anabranch_proto::time::{Duration, Instant};
 const BUFFER: u64 = 11;
 
 /// One acknowledgement in the paper's table: the packet it answers, the window of its path, the
-/// outstanding packets of that path before and after sending, the advertised window, what the
+/// packets in flight on that path before and after sending, the advertised window, what the
 /// receiver can accept before sending, what is sent, and what the receiver can accept afterwards.
 type Row = (u64, u64, (u64, u64), u64, u64, &'static [u64], u64);
 

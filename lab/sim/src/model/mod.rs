@@ -33,7 +33,7 @@ pub struct ModelPath {
     pub forward: Duration,
     /// Time the acknowledgement takes on the way back.
     pub backward: Duration,
-    /// Packets that may be outstanding at the start.
+    /// Packets that may be in flight at the start.
     pub window: u64,
 }
 

@@ -56,9 +56,9 @@ pub struct Acknowledged {
     pub packet: u64,
     /// Windows, after this acknowledgement was applied.
     pub windows: Vec<u64>,
-    /// Outstanding packets of each path, before anything is sent in answer.
+    /// Packets in flight on each path, before anything is sent in answer.
     pub outstanding_before: Vec<u64>,
-    /// Outstanding packets of each path after that.
+    /// Packets in flight on each path after that.
     pub outstanding: Vec<u64>,
     /// Free space that the receiver advertised.
     pub advertised: u64,
