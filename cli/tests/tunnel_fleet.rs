@@ -1,4 +1,5 @@
-//! Two far ends behind one address: the balancer is nftables, by the commands of `docs/tunnel.md`.
+//! Two far ends behind one address: the balancer is nftables, by the commands of
+//! `docs/tunnel-operation.md`.
 //!
 //! ```text
 //! client ══ path0, path1 ══ balancer ── 10.50.1.0/24 ── node 01
@@ -32,7 +33,7 @@ const PROXY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 1080);
 
 /// The blocks of commands in the section "A fleet", by what they are called in its comments.
 fn printed(called: &str) -> String {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tunnel.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tunnel-operation.md");
     let page = fs::read_to_string(page).unwrap();
     let start = format!("```sh\n# {called}\n");
     let (_, rest) = page

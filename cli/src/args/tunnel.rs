@@ -147,7 +147,8 @@ Examples:
 
 const DRAIN: &str = "\
 Clients are told that it leaves. They connect anew for all flows to come, and what is open goes on
-where it is. What balances the load has to lead new connections elsewhere first (docs/tunnel.md).
+where it is. What balances the load has to lead new connections elsewhere first
+(docs/tunnel-operation.md).
 
 Examples:
   anabranch tunnel drain
