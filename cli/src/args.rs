@@ -129,7 +129,7 @@ a common way back of its acknowledgements.")]
     Schedulers(Listing),
     /// List the congestion controls
     Congestion(Listing),
-    /// Tell what this machine can do, what is missing and how to get it
+    /// Report what this machine supports, what is missing and how to install it
     Doctor(Listing),
     /// Make packets leave by the interface whose address they have (needs root to change anything)
     #[command(

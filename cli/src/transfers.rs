@@ -276,7 +276,8 @@ impl Server {
     }
 }
 
-/// A connection of one's own protocol, with what keeps it.
+/// A connection speaking the caller's own protocol, with the endpoint and path manager it depends
+/// on.
 #[derive(Debug)]
 pub struct Dialled {
     /// The connection.

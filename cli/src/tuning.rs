@@ -29,7 +29,7 @@ pub(crate) enum Granted {
     Nothing,
     /// What does no harm to the networks in between.
     Harmless,
-    /// For clients that run in this very process, as those of `demo` do.
+    /// All parameters: the client runs in this process, as in `demo`.
     #[cfg(feature = "lab")]
     Everything,
 }

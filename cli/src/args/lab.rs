@@ -171,7 +171,7 @@ pub(crate) struct Run {
     pub(crate) links: LinkLayer,
     #[command(flatten)]
     pub(crate) inside: Inside,
-    /// Run the first repetition once more before it, for nothing
+    /// Run the first repetition once beforehand and discard it
     #[arg(long)]
     pub(crate) warm_up: bool,
     /// Write a capture of each link into the folder of results

@@ -33,32 +33,32 @@ const EXTENSION: &str = "sock";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Order {
-    /// What it does.
+    /// Show what the node does.
     Status,
-    /// Its flows.
+    /// Show its flows.
     Flows {
         /// Those of this number, target or source; the biggest without.
         called: Option<String>,
         /// At most so many.
         most: usize,
     },
-    /// Who was let in.
+    /// List the clients that were let in.
     Clients,
-    /// To invite one more client.
+    /// Invite one more client.
     Invite,
-    /// To let a client in that cannot use an invitation.
+    /// Let in a client that cannot use an invitation.
     Add {
         /// How it is to be called.
         name: String,
     },
-    /// To read its configuration again.
+    /// Read the configuration again.
     Reload,
-    /// To tell its clients to connect anew, and to end with the last flow.
+    /// Tell clients to connect anew, and end with the last flow.
     Drain {
         /// How long flows may go on.
         seconds: u32,
     },
-    /// To let a client in no more.
+    /// Revoke a client.
     Revoke {
         /// Its number or name.
         client: String,
@@ -69,17 +69,17 @@ pub enum Order {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// What it does.
+    /// What the node does.
     Status(Box<Status>),
     /// Its flows.
     Flows(Box<Flows>),
-    /// Who was let in.
+    /// The clients that were let in.
     Clients(Vec<Client>),
     /// A URL that lets one machine in.
     Invitation(String),
     /// The client that was added.
     Added(Added),
-    /// Its clients are told that it leaves.
+    /// The node is draining: its clients were told that it leaves.
     Draining {
         /// How many flows are open.
         open: usize,
@@ -93,18 +93,18 @@ pub enum Answer {
         /// What holds once it is started again.
         restart: Vec<String>,
     },
-    /// Why it did not do it.
+    /// Why the order was not carried out.
     Refused(String),
 }
 
 /// A client that was added.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Added {
-    /// Its number.
+    /// The client's number.
     pub id: String,
-    /// How it is called.
+    /// The client's name.
     pub name: String,
-    /// What it shows. Nobody is told it again.
+    /// The credential that the client shows. It is told this once.
     pub credential: Secret,
 }
 
@@ -189,7 +189,7 @@ pub struct Node {
     is_ours: bool,
 }
 
-/// The nodes that have sockets in a directory, by what they are.
+/// The nodes that have a control socket in this directory.
 pub fn nodes(directory: &Path) -> Vec<Node> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());

@@ -64,7 +64,7 @@ pub enum GuardError {
     /// Another node has its guard here.
     #[error("another process does the same in this network namespace")]
     Busy,
-    /// It did not start, or could not do its work.
+    /// The guard did not start, or could not do its work.
     #[error("{0}")]
     Failed(String),
 }

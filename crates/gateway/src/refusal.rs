@@ -33,13 +33,13 @@ pub(crate) enum Refusal {
     NotRecorded,
     /// The exit knows no such protocol.
     Unsupported,
-    /// There is nothing of this path.
+    /// The request's path leads nowhere.
     NotHere,
     /// The target cannot be reached, for a reason that is not told.
     Unreachable,
     /// The exit has a fault.
     Internal,
-    /// There is no connection to the exit.
+    /// No connection to the exit stands.
     NoTunnel,
 }
 

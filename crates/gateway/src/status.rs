@@ -33,11 +33,11 @@ pub enum Status {
 /// What a near end shows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Near {
-    /// What the far end calls itself, if the tunnel stands.
+    /// The far end's name for itself, if the tunnel stands.
     pub far_end: Option<String>,
-    /// How long it has stood.
+    /// How long the tunnel has stood, in seconds.
     pub connected_seconds: Option<u64>,
-    /// What keeps it from standing.
+    /// What keeps the tunnel from standing.
     pub trouble: Option<String>,
     /// Where SOCKS5 and HTTP CONNECT are offered.
     pub listening: Vec<SocketAddr>,
@@ -45,11 +45,11 @@ pub struct Near {
     pub captured: Option<Captured>,
     /// Connections of applications.
     pub connections: Connections,
-    /// What they moved, and move now.
+    /// Payload of applications: bytes so far, and the rate now.
     pub traffic: Traffic,
-    /// Those of UDP among it.
+    /// UDP datagrams of applications.
     pub datagrams: Datagrams,
-    /// What each class of traffic carries, in the order in which they are asked.
+    /// What each class of traffic carries, in the order in which the classes are asked.
     #[serde(default)]
     pub classes: Vec<Class>,
     /// The paths, and the links that have none now.
@@ -61,33 +61,33 @@ pub struct Near {
 pub struct Captured {
     /// Whose traffic: `host`, or `lan=` and an interface.
     pub sources: Vec<String>,
-    /// Whether it stays blocked when the near end is gone.
+    /// Whether captured traffic stays blocked when the near end is gone.
     pub kill_switch: bool,
 }
 
 /// What a far end shows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Far {
-    /// What it calls itself.
+    /// The far end's name for itself.
     pub name: String,
-    /// How long it has run.
+    /// How long the far end has run, in seconds.
     pub running_seconds: u64,
-    /// Flows of all clients since it runs.
+    /// Flows of all clients since the far end started.
     pub flows: Connections,
-    /// What they moved, and move now.
+    /// Payload of all clients: bytes so far, and the rate now.
     pub traffic: Traffic,
-    /// Those of UDP among it.
+    /// UDP datagrams of all clients.
     pub datagrams: Datagrams,
     /// The clients that were let in, in the order they came.
     pub clients: Vec<Client>,
 }
 
 impl Status {
-    /// Whether it does what it is for, in words.
+    /// Whether the node works, in words.
     ///
     /// # Errors
     ///
-    /// Why it does not.
+    /// Why it does not work.
     pub fn health(&self) -> Result<String, String> {
         let near = match self {
             Self::Near(near) => near,
@@ -113,21 +113,21 @@ impl Status {
 /// A client of a far end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Client {
-    /// By which it can be called.
+    /// The beginning of the client's ID, by which orders may name it.
     pub id: String,
-    /// What it calls itself.
+    /// The client's name for itself.
     pub name: String,
     /// When it was let in, in seconds since 1970.
     pub first_seen: u64,
-    /// When it was last heard of.
+    /// When it was last heard of, in seconds since 1970.
     pub last_seen: u64,
     /// Whether it is connected.
     pub connected: bool,
     /// Connections it has open through the tunnel.
     pub open: usize,
-    /// What it moved, and moves now.
+    /// Payload of the client: bytes so far, and the rate now.
     pub traffic: Traffic,
-    /// Those of UDP among it, since it was connected.
+    /// UDP datagrams of the client since it connected.
     pub datagrams: Datagrams,
     /// Its paths.
     pub paths: Vec<Path>,
@@ -136,11 +136,11 @@ pub struct Client {
 /// Connections of applications.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Connections {
-    /// Open now.
+    /// Connections open now.
     pub open: usize,
-    /// Made so far.
+    /// Connections made so far.
     pub made: u64,
-    /// That could not be made.
+    /// Connections that could not be made.
     pub failed: u64,
 }
 
@@ -157,30 +157,31 @@ impl Connections {
 /// A class of traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {
-    /// What it is called.
+    /// The name of the class.
     pub name: String,
-    /// Its flows that are open.
+    /// Flows of the class that are open.
     pub open: usize,
-    /// Those that began so far.
+    /// Flows of the class that have begun so far.
     pub made: u64,
     /// Bytes of payload away from the near end.
     pub up_bytes: u64,
-    /// And towards it.
+    /// Bytes of payload towards the near end.
     pub down_bytes: u64,
 }
 
 /// UDP datagrams of applications so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Datagrams {
-    /// Away from the near end.
+    /// Datagrams away from the near end.
     pub up: u64,
-    /// Towards it.
+    /// Datagrams towards the near end.
     pub down: u64,
-    /// In either direction, that this end dropped: too large for a path, late, or too many.
+    /// Datagrams of either direction that this end dropped: too large for a path, late, or too
+    /// many.
     pub dropped: u64,
-    /// That had to wait here for those before them.
+    /// Datagrams that had to wait here for those before them.
     pub held: u64,
-    /// How long these waited, all together, in microseconds.
+    /// The sum of these waits, in microseconds.
     pub held_us: u64,
 }
 
@@ -212,13 +213,13 @@ impl Datagrams {
 /// Bytes of payload so far, and bits a second of them now.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Away from the near end.
+    /// Bytes of payload away from the near end.
     pub up_bytes: u64,
-    /// Towards it.
+    /// Bytes of payload towards the near end.
     pub down_bytes: u64,
-    /// The rate of the former.
+    /// Bits a second away from the near end, now.
     pub up_bps: f64,
-    /// And of the latter.
+    /// Bits a second towards the near end, now.
     pub down_bps: f64,
 }
 
@@ -241,13 +242,13 @@ fn rate(before: u64, after: u64) -> f64 {
 /// A path, or a link that has none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Path {
-    /// Its number; none for a link that has no path now.
+    /// The path's number; none for a link that has no path now.
     pub path: Option<u64>,
     /// The interface; empty where the kernel chooses, and at a far end.
     pub interface: String,
-    /// Its address here, if that is known.
+    /// The path's address here, if that is known.
     pub local: Option<String>,
-    /// Its address there.
+    /// The path's address at the other end.
     pub remote: String,
     /// `open`, `backup`, `quarantine`, `silent`, `unproven`, `closing`, `waiting`, `capped`.
     pub state: String,
@@ -261,13 +262,13 @@ pub struct Path {
     pub quarantine: Option<Quarantine>,
     /// Bits a second of UDP payload away from the near end.
     pub up_bps: f64,
-    /// And towards it.
+    /// Bits a second of UDP payload towards the near end.
     pub down_bps: f64,
-    /// Its share of what all paths carry now.
+    /// The path's share of what all paths carry now.
     pub share: f64,
     /// Smoothed round-trip time in milliseconds, if it was measured.
     pub delay_ms: Option<f64>,
-    /// The least of them.
+    /// The smallest round-trip time in milliseconds, if it was measured.
     pub least_delay_ms: Option<f64>,
     /// The share of packets sent from here that were lost, of all so far.
     pub loss: Option<f64>,
@@ -275,20 +276,20 @@ pub struct Path {
     pub mtu: u16,
     /// Bytes of UDP payload sent from here so far.
     pub sent_bytes: u64,
-    /// And received.
+    /// Bytes of UDP payload received here so far.
     pub received_bytes: u64,
     /// Packets sent from here so far.
     pub sent_packets: u64,
-    /// Those of them that were lost.
+    /// How many of these packets were lost.
     pub lost_packets: u64,
 }
 
 /// Why a link stands by although it is to carry data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
-    /// What it did.
+    /// What the link did.
     pub reason: String,
-    /// For how much longer.
+    /// How much longer it stands by, in seconds.
     pub seconds_left: u64,
 }
 
@@ -309,12 +310,12 @@ pub(crate) fn harm(harm: Harm) -> String {
     }
 }
 
-/// What a link may carry in a month, and what it has.
+/// What a link may carry in a month, and what it has carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
     /// Bytes in both directions, with all headers.
     pub bytes: u64,
-    /// Those it has carried since the count began.
+    /// Bytes it has carried since the count began.
     pub used_bytes: u64,
     /// The day on which the count begins anew, as `2026-12-01`.
     pub renews: String,

@@ -44,7 +44,7 @@ struct Entry {
 /// A datagram, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Its context.
+    /// The context of the datagram.
     pub context: u64,
     /// The lowest bits of its number, if it is numbered.
     pub number: Option<(u64, NumberBits)>,
@@ -74,9 +74,9 @@ pub struct Contexts {
 }
 
 impl Contexts {
-    /// For our side of a request, with what both sides agreed on. `has_target` is false for UDP
-    /// that asked for no target in particular: then context 0 means nothing. Only UDP can have
-    /// agreed on bind.
+    /// The contexts of a request on our side, with what both sides agreed on. `has_target` is false
+    /// for UDP that asked for no target in particular: then context 0 means nothing. Only UDP can
+    /// have agreed on bind.
     pub fn new(side: Side, protocol: Protocol, extensions: Extensions, has_target: bool) -> Self {
         Self {
             side,

@@ -16,7 +16,7 @@ pub enum ProxyError {
     DnsError,
     /// The proxy does not know where the target is.
     DestinationNotFound,
-    /// The target is not to be had now.
+    /// The target is unavailable now.
     DestinationUnavailable,
     /// The proxy does not connect to the target's address.
     DestinationIpProhibited,
@@ -114,7 +114,7 @@ impl ProxyError {
 /// What one proxy says about a response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProxyStatus {
-    /// Who says it.
+    /// The name of the proxy that reports.
     pub proxy: String,
     /// What went wrong.
     pub error: Option<ProxyError>,

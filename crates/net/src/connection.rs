@@ -472,7 +472,8 @@ impl Connection {
         self.holder.tracked(|tracked| tracked.ended.clone())
     }
 
-    /// Which side this is. Not reliable once the connection has been forgotten.
+    /// Whether this is the client's side or the server's. Not reliable once the connection has been
+    /// forgotten.
     pub fn side(&self) -> Side {
         self.holder
             .look(engine::Connection::side)

@@ -34,7 +34,7 @@ pub enum ReadError {
 /// Why a stream could not be read to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadToEndError {
-    /// It is longer than the caller's limit.
+    /// The stream is longer than the caller's limit.
     #[error("the stream is longer than {0} bytes")]
     TooLong(usize),
     /// Reading failed.
@@ -56,7 +56,7 @@ pub enum ReadExactError {
 /// Why a datagram could not be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendDatagramError {
-    /// It does not fit into a packet, or is longer than the peer accepts.
+    /// The datagram does not fit into a packet, or is longer than the peer accepts.
     #[error("the datagram is larger than {max} bytes")]
     TooLarge {
         /// The largest payload currently possible.
@@ -86,7 +86,7 @@ impl From<engine::SendDatagramError> for SendDatagramError {
 /// Why a key update was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyUpdateError {
-    /// It is too early for another one.
+    /// It is too early for a key update.
     #[error(transparent)]
     Refused(engine::KeyUpdateRefused),
     /// The connection ended.
@@ -133,7 +133,7 @@ pub enum ConnectError {
     /// The handshake failed.
     #[error(transparent)]
     Handshake(#[from] ConnectionError),
-    /// There was no answer in time.
+    /// No answer came in time.
     #[error("no answer within {} s", .0.as_secs_f32())]
     TimedOut(std::time::Duration),
     /// All paths were tried, and all failed.

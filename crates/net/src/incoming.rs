@@ -41,22 +41,22 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Where the client says it is.
+    /// The client's address as it claims.
     pub fn remote_addr(&self) -> SocketAddr {
         self.waiting().remote()
     }
 
-    /// Whether it has shown that it is there; otherwise the address may be forged.
+    /// Whether the client has proved its address; otherwise the address may be forged.
     pub fn is_validated(&self) -> bool {
         self.waiting().is_validated()
     }
 
-    /// Whether it can be told to come back with a proof, which it does once.
+    /// Whether the client can be sent a Retry, which asks it to prove its address; once at most.
     pub fn may_retry(&self) -> bool {
         self.waiting().may_retry()
     }
 
-    /// Gives it a connection, which can be used once it is
+    /// Gives the client a connection, which can be used once it is
     /// [established](Connection::established).
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Incoming {
         self.accept_as(None)
     }
 
-    /// As [`accept`](Self::accept), with other settings than the server has for all.
+    /// Like [`accept`](Self::accept), but with settings of its own instead of the server's.
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub struct Target {
     /// The name to use in TLS.
     pub name: String,
-    /// Its addresses, in order of preference.
+    /// The server's addresses, in order of preference.
     pub remotes: Vec<SocketAddr>,
 }
 

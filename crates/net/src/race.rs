@@ -6,13 +6,13 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Starts an attempt for each candidate in turn: the one at a position `pause` of it after the one
-/// before, or as soon as one fails. Returns the first success with its candidate's position, and
-/// drops the other attempts.
+/// Starts an attempt for each candidate in order: number `n` starts `pause(n)` after the one
+/// before, or as soon as one fails. Returns the first success with its candidate's number, counted
+/// from 0, and drops the other attempts.
 ///
 /// # Errors
 ///
-/// All attempts failed: their errors with their positions, in the order they failed.
+/// All attempts failed: their errors with their numbers, in the order they failed.
 pub async fn race<C, T, E, F>(
     candidates: &[C],
     pause: impl Fn(usize) -> Duration,

@@ -96,13 +96,13 @@ pub struct Plan {
 /// Why an interface gets no table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skipped {
-    /// It is not up, or has no carrier or no address.
+    /// The interface is not up, or has no carrier or no address.
     #[error("{0} is down or has no address")]
     Unusable(String),
-    /// It has a single subnet and no gateway.
+    /// The interface has a single subnet and no gateway.
     #[error("{0} has no gateway: it reaches its own subnet only")]
     NoGateway(String),
-    /// Its index is beyond the range of tables.
+    /// The interface's index is beyond the range of tables.
     #[error("{0} has an interface number beyond {MAX_INDEX}")]
     Index(String),
 }

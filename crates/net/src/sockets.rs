@@ -101,11 +101,11 @@ pub enum Binding {
 pub enum SendError {
     /// The send buffer is full; wait until the socket is writable.
     Blocked,
-    /// It does not fit the link, as is to be expected of MTU probes.
+    /// The datagram does not fit the link, as is to be expected of MTU probes.
     TooBig,
     /// The interface or its address is gone: nothing can be sent here for now.
     Fault(io::Error),
-    /// There is no route from here to this destination. Others may still be reachable: someone who
+    /// No route leads from here to this destination. Others may still be reachable: someone who
     /// sends from strange addresses must not make the socket look dead to the peers that share it.
     Unreachable(io::Error),
     /// This datagram is lost; the next one may get through.

@@ -26,9 +26,9 @@ const FAILURES: usize = 64;
 /// A client whose handshake failed.
 #[derive(Debug, Clone)]
 pub struct FailedHandshake {
-    /// Its address.
+    /// The client's address.
     pub remote: SocketAddr,
-    /// Why. If the key is not the pinned one, this contains its fingerprint.
+    /// Why it failed. If the key is not the pinned one, this contains its fingerprint.
     pub error: ConnectionError,
 }
 

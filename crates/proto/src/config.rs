@@ -143,7 +143,7 @@ pub enum AckReturn {
 /// What becomes of a client within the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncomingPolicy {
-    /// It gets a connection.
+    /// The client gets a connection.
     #[default]
     Accept,
     /// The application is asked: see [`Endpoint::poll_incoming`](crate::Endpoint::poll_incoming).
@@ -165,9 +165,9 @@ pub enum RetryPolicy {
 /// A server's settings.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// How its connections behave.
+    /// How the server's connections behave.
     pub transport: Arc<TransportConfig>,
-    /// Who it is, and whom it talks to.
+    /// The server's identity, and the clients it admits.
     pub tls: tls::ServerConfig,
     /// Other addresses of the same server, where clients are to go once connected: at most one IPv4
     /// and one IPv6 address (RFC 9000, section 9.6).

@@ -24,8 +24,8 @@ pub enum Event {
     /// can be opened and moved, and keys updated.
     Confirmed,
     /// The server reads data that came before the end of the handshake. A server is told when it
-    /// can accept the first streams; until [`Event::Connected`] their client may be an attacker who
-    /// repeats what another one sent. A client is told at the end of the handshake.
+    /// can accept the first streams; until [`Event::Connected`], the data may be a replay by an
+    /// attacker. A client is told at the end of the handshake.
     EarlyDataAccepted,
     /// The server did not read what was sent before the end of the handshake (clients only).
     /// Streams are as they were: their bytes are on their way again. Datagrams are gone.
@@ -196,14 +196,14 @@ pub enum Observation<'a> {
 /// What a packet was sent for, where its frames do not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Purpose {
-    /// Its frames.
+    /// To carry its frames.
     #[default]
     Frames,
-    /// An answer, after a probe time-out (RFC 9002, section 6.2.4).
+    /// To get an answer, after a probe time-out (RFC 9002, section 6.2.4).
     Probe,
-    /// Whether its size passes (RFC 8899).
+    /// To learn whether its size passes (RFC 8899).
     MtuProbe,
-    /// A copy of frames in flight elsewhere, by the scheduler's wish.
+    /// To copy frames in flight elsewhere, by the scheduler's wish.
     Copy,
 }
 
@@ -212,7 +212,7 @@ pub enum Purpose {
 pub enum LossTrigger {
     /// Packets sent enough later were acknowledged.
     Reordering,
-    /// It was overtaken too long ago.
+    /// It was sent too long before a packet that was acknowledged.
     Time,
 }
 
@@ -234,11 +234,11 @@ pub enum DropReason {
     TooShort,
     /// Neither authentic nor a stateless reset.
     Undecryptable,
-    /// It came from an address that its sender must not use.
+    /// The packet came from an address that its sender must not use.
     ForeignAddress,
-    /// Received before.
+    /// The packet was received before.
     Duplicate,
-    /// It came before its keys, and nothing more is kept.
+    /// The packet came before its keys, and no more such packets are kept.
     KeysMissing,
 }
 
@@ -270,13 +270,13 @@ pub struct Metrics {
     pub min_rtt: Duration,
     /// Latest RTT sample.
     pub latest_rtt: Duration,
-    /// Congestion window.
+    /// Congestion window, in bytes.
     pub congestion_window: u64,
-    /// Slow-start threshold; `u64::MAX` until the first loss.
+    /// Slow-start threshold, in bytes; `u64::MAX` until the first loss.
     pub ssthresh: u64,
     /// Bytes sent and neither acknowledged nor declared lost.
     pub bytes_in_flight: u64,
-    /// Estimated delivery rate; 0 if unknown.
+    /// Estimated delivery rate, in bytes per second; 0 if unknown.
     pub delivery_rate: u64,
     /// Probe time-outs since the last acknowledgement.
     pub pto_count: u32,
@@ -295,7 +295,7 @@ pub trait Observer: Debug + Send {
 /// The connection an observer is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
-    /// Which side this is.
+    /// Whether this is the client or the server.
     pub side: Side,
     /// The connection ID the client invented for its first Initial: the connection's name in qlog,
     /// the same on both sides unless the server asked for a Retry.

@@ -102,10 +102,10 @@ pub struct ResumptionState {
 /// Bytes that are not a state this version can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// It was made by another version, or is something else.
+    /// The state was made by another version, or is something else.
     #[error("not the resumption state of this version")]
     Version,
-    /// It was cut short or changed.
+    /// The state was cut short or changed.
     #[error("the resumption state is damaged")]
     Damaged,
 }
@@ -122,7 +122,7 @@ impl ResumptionState {
         &self.server_name
     }
 
-    /// For how long it is good, counted from when it was
+    /// How long the state is good, counted from when it was
     /// [taken](crate::Connection::take_resumption).
     pub fn lifetime(&self) -> Duration {
         self.session.lifetime()

@@ -112,7 +112,7 @@ impl Params {
         }
     }
 
-    /// As [`take`](Self::take), but refuses a value outside `range`.
+    /// Like [`take`](Self::take), but refuses a value outside `range`.
     pub fn take_in<T: Value + PartialOrd + Display>(
         &mut self,
         key: &'static str,

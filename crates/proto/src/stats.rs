@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct PathStats {
     /// The path.
     pub id: PathId,
-    /// Its ends.
+    /// The path's route: both ends and the socket.
     pub tuple: Tuple,
     /// Whether its far end is proven, so that it may carry data.
     pub validated: bool,
@@ -25,7 +25,7 @@ pub struct PathStats {
     pub closing: bool,
     /// The status data is scheduled by.
     pub status: PathStatus,
-    /// Whether it answers.
+    /// Whether the path answers.
     pub state: PathState,
     /// Smoothed RTT.
     pub smoothed_rtt: Duration,
@@ -35,17 +35,18 @@ pub struct PathStats {
     pub min_rtt: Duration,
     /// Latest RTT sample.
     pub latest_rtt: Duration,
-    /// Congestion window.
+    /// Congestion window, in bytes.
     pub congestion_window: u64,
-    /// What of it may be used: less if a mechanism caps it.
+    /// The usable part of the congestion window, in bytes: less than all if a mechanism caps it.
     pub usable_window: u64,
-    /// Slow-start threshold.
+    /// Slow-start threshold, in bytes; `u64::MAX` until the first loss.
     pub ssthresh: u64,
     /// Bytes in flight.
     pub bytes_in_flight: u64,
-    /// Estimated delivery rate.
+    /// Estimated delivery rate, in bytes per second; 0 if unknown.
     pub delivery_rate: u64,
-    /// Capacity of the bottleneck as estimated from packet pairs; `None` until enough were seen.
+    /// Capacity of the bottleneck estimated from packet pairs, in bytes per second; `None` until
+    /// enough were seen.
     pub pair_rate: Option<u64>,
     /// Largest UDP payload known to pass.
     pub mtu: u16,
@@ -67,7 +68,7 @@ pub struct PathStats {
     /// Packets that the peer has sent on it, by their numbers; it may have skipped some (RFC 9000,
     /// section 21.4).
     pub peer_packets: u64,
-    /// What it carried.
+    /// What the path carried.
     pub counters: PathCounters,
 }
 

@@ -37,7 +37,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// These schedulers; of two for the same class the later one counts.
+    /// `first`, and `others` for these classes; of two for the same class the later one counts.
     ///
     /// # Panics
     /// If a class is [`MAX_CLASSES`] or higher.

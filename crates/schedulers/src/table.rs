@@ -102,10 +102,10 @@ pub enum TableError {
     /// Edges are not in ascending order.
     #[error("feature {0}: edges must be numbers in ascending order")]
     Edges(usize),
-    /// There are too many combinations of bins.
+    /// The bins make too many combinations.
     #[error("the features make more than {MAX_CELLS} cells: use fewer of them, or fewer edges")]
     TooLarge,
-    /// There is not one action for each cell.
+    /// The number of actions is not that of the cells.
     #[error("{actions} actions for {cells} cells: expected one for each")]
     Actions {
         /// How many actions there are.

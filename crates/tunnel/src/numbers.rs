@@ -56,7 +56,7 @@ impl NumberSize {
 /// A datagram that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NumbersError {
-    /// It ends before its number does.
+    /// The datagram ends before its number does.
     #[error("the datagram ends before its sequence number")]
     Truncated,
 }

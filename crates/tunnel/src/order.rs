@@ -49,9 +49,9 @@ fn config(longest: Duration) -> ResequencerConfig {
 pub struct PathDelay {
     /// The path.
     pub path: PathId,
-    /// Its delay, comparable with that of the others alone.
+    /// The path's delay, comparable only with that of the other paths.
     pub delay_us: i64,
-    /// The mean deviation from it.
+    /// The mean deviation from that delay.
     pub jitter_us: u64,
 }
 
@@ -85,7 +85,7 @@ impl PathDelay {
 pub struct Delays(Option<(Instant, Arc<[PathDelay]>)>);
 
 impl Delays {
-    /// Those of the paths in use, measured now by what `paths` tells, or a moment ago.
+    /// The delays of the paths in use, measured now by what `paths` tells, or a moment ago.
     pub fn at(
         &mut self,
         now: Instant,
@@ -105,13 +105,13 @@ impl Delays {
 /// How a numbered item came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// Before all of higher numbers, as far as can be told.
+    /// In turn: before all items with higher numbers, as far as can be told.
     InTurn,
-    /// Behind one of a higher number.
+    /// Late: behind an item with a higher number.
     Reordered,
-    /// Once more, and was dropped.
+    /// A second time, so it was dropped.
     Repeated,
-    /// With a number that is not believed, and was dropped.
+    /// With a number that is not believed, so it was dropped.
     Implausible,
 }
 

@@ -29,10 +29,10 @@ const JUMPS_BEFORE_BELIEF: u32 = 8;
 pub enum Wait {
     /// A fixed time, whatever the paths.
     Fixed(Duration),
-    /// As late as missing numbers came of late; not at all where hardly any comes within the
-    /// longest wait, or where there is one path. Before that is known, the lag of the slowest path
-    /// behind the one that revealed the gap, plus four times the slowest path's jitter, within
-    /// these bounds.
+    /// As long as missing numbers were late in the last seconds. No time at all where hardly any
+    /// comes within the longest wait, or where there is one path. Before that is known, the lag of
+    /// the slowest path behind the one that revealed the gap, plus four times the slowest path's
+    /// jitter, within these bounds.
     Adaptive {
         /// The shortest wait, where one is worth it.
         shortest: Duration,
@@ -97,7 +97,7 @@ impl Default for ResequencerConfig {
 /// An item that is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered<T> {
-    /// Its number.
+    /// The item's number.
     pub number: u64,
     /// The item.
     pub item: T,

@@ -97,7 +97,7 @@ codes! {
     NO_VIABLE_PATH = 0x10;
     /// The application abandoned the path.
     APPLICATION_ABANDON_PATH = 0x3e;
-    /// There are no resources for the path.
+    /// The path lacks resources.
     PATH_RESOURCE_LIMIT_REACHED = 0x3e75;
     /// The path flaps, loses packets or fell silent.
     PATH_UNSTABLE_OR_POOR = 0x3e76;

@@ -48,16 +48,16 @@ pub struct PreferredAddress {
     pub ipv6: Option<SocketAddrV6>,
     /// The connection ID to use there, of 1 to 20 bytes: path 0, sequence number 1.
     pub cid: ConnectionId,
-    /// Its stateless reset token.
+    /// The stateless reset token of that connection ID.
     pub reset_token: ResetToken,
 }
 
 /// What an endpoint supports with regard to timestamps (draft-huitema-quic-ts-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timestamps {
-    /// It wants to receive them.
+    /// The endpoint wants to receive them.
     Receive,
-    /// It can send them.
+    /// The endpoint can send them.
     Send,
     /// Both.
     Both,

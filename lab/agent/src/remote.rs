@@ -69,7 +69,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub struct Listen {
     /// The address it listens on.
     pub address: SocketAddr,
-    /// Its own key.
+    /// The agent's own key.
     pub identity: Identity,
     /// The keys of the laboratories it works for.
     pub trusted: Vec<Fingerprint>,
@@ -89,7 +89,7 @@ pub enum ListenError {
     /// No laboratory is trusted.
     #[error("no trusted key: expected that of at least one laboratory")]
     Nobody,
-    /// Its key cannot be used.
+    /// The agent's key cannot be used.
     #[error("the agent's key: {0}")]
     Key(String),
     /// The address cannot be bound.

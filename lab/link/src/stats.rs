@@ -7,11 +7,11 @@ use std::time::Duration;
 pub struct LinkStats {
     /// Packets handed to the link.
     pub packets_in: u64,
-    /// Their bytes.
+    /// Bytes handed to the link.
     pub bytes_in: u64,
     /// Packets delivered.
     pub packets_out: u64,
-    /// Their bytes.
+    /// Bytes delivered.
     pub bytes_out: u64,
     /// Packets lost by the loss process.
     pub lost: u64,

@@ -48,9 +48,9 @@ pub struct Experiment {
 /// How statements are checked.
 #[derive(Debug, Clone, Copy)]
 pub enum Check {
-    /// By a worked example without a network.
+    /// A worked example without a network.
     Exact(fn(&str) -> Vec<Statement>),
-    /// By running a scenario.
+    /// The results of a scenario.
     Measured {
         /// The scenario file.
         scenario: &'static str,
@@ -68,13 +68,13 @@ pub enum Check {
 /// Whether a statement holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does.
+    /// The statement holds.
     Holds,
-    /// It does not.
+    /// The statement does not hold.
     Fails,
     /// Reported, not judged: the document contradicts itself or says nothing definite.
     Told,
-    /// Its runs were not possible, or did not end well.
+    /// The runs were not possible, or did not end well.
     Missing,
 }
 
@@ -95,7 +95,7 @@ impl Verdict {
 pub struct Statement {
     /// The experiment.
     pub experiment: String,
-    /// Its number there, such as `T1`.
+    /// The statement's number in the document, such as `T1`.
     pub number: String,
     /// What is stated.
     pub text: String,

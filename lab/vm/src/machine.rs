@@ -40,8 +40,8 @@ pub const PARAMETER: &str = "anabranch.vm";
 /// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Acceleration {
-    /// The [remembered](Kernel::remembered) one; else the processor if that works here, else
-    /// software.
+    /// The [remembered](Kernel::remembered) one; otherwise KVM if it works here, otherwise software
+    /// emulation.
     #[default]
     Auto,
     /// The processor (KVM).
@@ -73,10 +73,10 @@ impl Acceleration {
 /// Settings of a virtual machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Its processors. In software it has one, because its clock can only count the instructions of
-    /// one.
+    /// The guest's processors. In software it has one, because its clock can only count the
+    /// instructions of one.
     pub processors: u32,
-    /// Its memory in MiB, which includes the image.
+    /// The guest's memory in MiB, which includes the image.
     pub memory_mib: u32,
     /// What executes its instructions.
     pub acceleration: Acceleration,

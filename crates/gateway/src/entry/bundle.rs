@@ -65,13 +65,13 @@ pub(super) struct Bundle {
 
 /// What a flow is to its bundle.
 pub(super) enum Role {
-    /// The first one.
+    /// The first flow of its port.
     First(First),
-    /// One of those that the first one carries.
+    /// A further target, carried by the first flow's request.
     Branch(Arc<Trunk>, SocketAddr),
-    /// The same once the far end has said which address its name leads to.
+    /// A branch too, once the far end has said which address its name leads to.
     Named(Arc<Trunk>),
-    /// It has nothing to do with the others.
+    /// A flow with a request of its own.
     Alone,
 }
 
@@ -207,7 +207,7 @@ impl Drop for First {
 /// Why the far end carries a branch no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It never did.
+    /// The far end never carried it.
     Refused,
     /// The remote end takes no datagrams, as it seems.
     Deaf,

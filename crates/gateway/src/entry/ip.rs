@@ -55,7 +55,7 @@ pub enum TunError {
         "no interface can be called `{0}`: expected up to 15 letters, digits, `-`, `_` and `.`"
     )]
     Name(String),
-    /// It cannot be made.
+    /// The device cannot be made.
     #[error("no TUN device `{0}`: {1}")]
     Device(String, io::Error),
 }
@@ -63,9 +63,9 @@ pub enum TunError {
 /// What is carried now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Carried {
-    /// By this device.
+    /// The device that carries packets.
     pub device: String,
-    /// From these addresses of this machine; none if nothing is.
+    /// The addresses of this machine that packets leave from; none while nothing is carried.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -213,12 +213,12 @@ impl Entry {
         self.policy.set(classes)
     }
 
-    /// Who opens the paths of the connection that stands.
+    /// The manager that opens the paths of the connection that stands.
     pub fn manager(&self) -> Option<PathManager> {
         self.uplink.current().map(|up| up.manager)
     }
 
-    /// Where it listens for applications.
+    /// The addresses where it listens for applications.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         let proxies = self
             .listeners
@@ -252,14 +252,14 @@ impl Entry {
         }
     }
 
-    /// What it shows, measured for a second.
+    /// The near end's status; rates are measured for a second.
     pub async fn status(&self) -> Status {
         let before = self.look();
         sleep(status::MEASURED).await;
         self.describe(&before, &self.look())
     }
 
-    /// The same without the rates: for those who ask again and again.
+    /// The status without rates, for callers that ask again and again.
     pub fn glance(&self) -> Status {
         let seen = self.look();
         self.describe(&seen, &seen)

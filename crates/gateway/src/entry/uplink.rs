@@ -41,7 +41,7 @@ const GOOD: Duration = Duration::from_secs(10);
 
 /// Makes a connection to the exit, over all paths.
 pub type Dial = Box<dyn Fn() -> Dialling + Send + Sync>;
-/// One attempt of it.
+/// One attempt to make a connection.
 pub type Dialling = Pin<Box<dyn Future<Output = Result<(Connection, PathManager), Failed>> + Send>>;
 
 /// Why no connection was made.
@@ -79,20 +79,21 @@ impl fmt::Display for Failed {
 /// What happened to the connection, to be told in a line.
 #[derive(Debug, Clone)]
 pub enum News {
-    /// It stands, and the far end has let us in.
+    /// The connection stands, and the far end has let us in.
     Up {
-        /// What that is called.
+        /// The far end's name.
         name: String,
         /// What it cannot do that an exit can, in words.
         lacks: Vec<&'static str>,
     },
     /// The far end is about to leave; another connection is made, and flows that are open stay.
     Leaving,
-    /// It broke; it is made again.
+    /// The connection broke; it is being made again.
     Lost(ConnectionError),
-    /// It could not be made; it is tried again. Told once for each reason.
+    /// The connection could not be made; it is tried again. Told once for each reason.
     NotYet(Failed),
-    /// It stands, and the far end refuses requests because of who we are. Told once for each.
+    /// The connection stands, but the far end refuses requests because of who we are. Told once for
+    /// each reason.
     Denied(Failed),
     /// Much or all of a link's cap is used up.
     Cap {

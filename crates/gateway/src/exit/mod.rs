@@ -54,7 +54,7 @@ const ALPN: &[u8] = b"h3";
 /// What an exit permits.
 #[derive(Debug, Clone)]
 pub struct Permissions {
-    /// Where it leads besides the net.
+    /// Targets it reaches besides public addresses.
     pub allow: Vec<Rule>,
     /// Flows of one client at a time.
     pub max_flows: usize,
@@ -127,7 +127,7 @@ impl Exit {
     ///
     /// # Errors
     ///
-    /// It cannot be written down.
+    /// The store cannot be written.
     pub async fn invite(&self) -> Result<Secret, FileError> {
         let store = Arc::clone(&self.store);
         on_disk(move || store.invite()).await
@@ -143,11 +143,11 @@ impl Exit {
         on_disk(move || store.add(&name)).await
     }
 
-    /// Ends everything of a client, called by its number or name, and lets it in no more.
+    /// Closes everything a client has open, given by number or name, and admits it no more.
     ///
     /// # Errors
     ///
-    /// There is not exactly one, or that cannot be written down.
+    /// Not exactly one client matches, or the store cannot be written.
     pub async fn revoke(self: &Arc<Self>, called: &str) -> Result<ClientId, NotRevoked> {
         let (exit, called) = (Arc::clone(self), called.to_owned());
         // Together: who gave up waiting has still revoked and expelled it.
@@ -186,7 +186,7 @@ impl Exit {
         self.describe(&seen, &seen)
     }
 
-    /// What it shows, measured for a second.
+    /// The far end's status; rates are measured for a second.
     pub async fn status(&self) -> Status {
         let (before, moved) = (self.look(), self.records.totals().moved);
         sleep(status::MEASURED).await;
@@ -194,7 +194,7 @@ impl Exit {
         self.show(clients, Some(moved))
     }
 
-    /// The same without the rates: for those who ask again and again.
+    /// The status without rates, for callers that ask again and again.
     pub fn glance(&self) -> Status {
         self.show(self.clients(), None)
     }

@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Why a file of ours cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{}: {error}", path.display())]
     Io {
         /// The file.
@@ -28,7 +28,7 @@ pub enum FileError {
         /// The system's error.
         error: io::Error,
     },
-    /// It does not hold what we write into it.
+    /// The file does not hold what we write into it.
     #[error("{} is damaged ({error}): repair it, or move it away to begin anew", path.display())]
     Damaged {
         /// The file.

@@ -35,7 +35,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Those in a state directory.
+    /// The credentials in a state directory.
     pub fn in_directory(directory: &Path) -> Self {
         Self {
             directory: directory.into(),

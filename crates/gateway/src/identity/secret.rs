@@ -29,7 +29,7 @@ pub struct Secret(String);
 pub struct NoSecret;
 
 impl Secret {
-    /// By which a server knows a client: 256 random bits.
+    /// A new credential, by which a server knows a client: 256 random bits.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Secret {
         Ok(Self(URL_SAFE_NO_PAD.encode(random_seed()?)))
     }
 
-    /// With which a client gets in for the first time: 128 random bits.
+    /// A new invitation, with which a client gets in for the first time: 128 random bits.
     ///
     /// # Errors
     ///

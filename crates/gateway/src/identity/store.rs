@@ -24,8 +24,8 @@ const MAX_INVITATIONS: usize = 256;
 /// Clients let in. A file of as many is one that is read again.
 const MAX_CLIENTS: usize = 100_000;
 
-/// By which a client is known within one server: the hash of its credential. People are shown the
-/// beginning of it.
+/// The ID of a client within one server: the hash of its credential. People are shown the beginning
+/// of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientId(Digest);
@@ -86,13 +86,13 @@ struct Content {
 /// Why nobody was let in.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// There is no such invitation, it was used by another client, or it has expired.
+    /// The invitation is unknown or expired, or another client has used it.
     #[error("no such invitation, or it was used, or it has expired")]
     Unknown,
-    /// There are as many clients as there may be.
+    /// As many clients are let in as there may be.
     #[error("{MAX_CLIENTS} clients are let in already")]
     Full,
-    /// It cannot be written down.
+    /// The store cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -112,10 +112,10 @@ pub enum NotAdded {
          revoke` that one first"
     )]
     Taken(String),
-    /// There are as many clients as there may be.
+    /// As many clients are let in as there may be.
     #[error("{MAX_CLIENTS} clients are let in already: `anabranch tunnel clients revoke` some")]
     Full,
-    /// It cannot be written down.
+    /// The store cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -123,7 +123,7 @@ pub enum NotAdded {
 /// Why no client was revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRevoked {
-    /// There is none of this name or number.
+    /// No client has this name or number.
     #[error("no client is called `{0}`, nor has this number: see `anabranch tunnel clients`")]
     None(String),
     /// There are several of this name or number.
@@ -132,7 +132,7 @@ pub enum NotRevoked {
          more digits of it are in {FILE}"
     )]
     Several(String, usize),
-    /// It cannot be written down.
+    /// The store cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -152,7 +152,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Those in a state directory, which is made if it is not there.
+    /// Opens the store in a state directory, which is created if missing.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// It cannot be written down.
+    /// The store cannot be written.
     pub fn invite(&self) -> Result<Secret, FileError> {
         let invitation = Secret::invitation().map_err(|error| self.failed(error))?;
         let now = now();
@@ -295,7 +295,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// It cannot be written down.
+    /// The store cannot be written.
     pub(crate) fn lease(
         &self,
         id: &ClientId,

@@ -1,8 +1,8 @@
 //! A TUN device: packets from the kernel, and to it. It vanishes with the process, and with it its
 //! addresses and routes.
 //!
-//! Without offloads: what goes by it for sure is what the kernel joins no packets of, and each one
-//! has to fit a datagram.
+//! Offloads are off: the kernel does not join packets of the protocols it always carries, and each
+//! packet has to fit a datagram.
 
 use std::fmt;
 use std::fs;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Flows {
     /// How many are open.
     pub open: usize,
-    /// Those that were asked for.
+    /// The flows that were asked for.
     pub flows: Vec<Flow>,
 }
 
@@ -44,13 +44,13 @@ impl Flows {
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Phase {
-    /// It waits until there is a connection to the far end.
+    /// The flow waits for a connection to the far end.
     Connection,
-    /// It waits for the target, and at a near end for what the far end says of it.
+    /// The flow waits for the target to answer; at a near end, for the far end to report it.
     Target,
-    /// It carries what comes.
+    /// The flow is open and carries data.
     Open,
-    /// It is over.
+    /// The flow has ended.
     Ended,
 }
 
@@ -67,61 +67,61 @@ impl Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
-    /// The other end takes no more of it: whoever it is for does not read.
+    /// The other end accepts no more of the flow: its receiver does not read.
     FlowControl,
-    /// More waits on the connection than the paths carry.
+    /// The paths are full: more waits on the connection than they carry.
     Paths,
 }
 
 /// A flow. Up is away from the near end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Flow {
-    /// By which it can be called.
+    /// The flow's number, by which it can be asked for.
     pub number: u64,
     /// `tcp` or `udp`.
     pub protocol: String,
     /// The client that it belongs to, at a far end.
     pub client: Option<String>,
-    /// Who has begun it, at a near end.
+    /// The address of the host that began it, at a near end.
     pub source: Option<String>,
     /// Its class, at a near end.
     #[serde(default)]
     pub class: Option<String>,
-    /// Where it leads, as it was asked for.
+    /// The target, as it was asked for.
     pub target: String,
-    /// The address that this led to, if it is known here.
+    /// The address that the target led to, if it is known here.
     pub remote: Option<String>,
     /// When it began, in seconds since 1970.
     pub began: u64,
-    /// How long it has lasted.
+    /// How long it has lasted, in seconds.
     pub seconds: f64,
     /// What it does.
     pub state: Phase,
     /// What ended it.
     pub end: Option<String>,
-    /// Bytes of payload.
+    /// Bytes of payload towards the far end.
     pub up_bytes: u64,
-    /// And towards the near end.
+    /// Bytes of payload towards the near end.
     pub down_bytes: u64,
-    /// Bits a second of them now.
+    /// Bits a second of payload towards the far end, now.
     pub up_bps: f64,
-    /// And towards the near end.
+    /// Bits a second of payload towards the near end, now.
     pub down_bps: f64,
-    /// For how long what it wants to send has waited for room in the tunnel.
+    /// How long its outgoing data has waited for room in the tunnel, in seconds.
     pub waits_for_tunnel_seconds: Option<f64>,
-    /// What keeps it waiting then, if that is known.
+    /// What its outgoing data waits for, if that is known.
     pub stopped_by: Option<StoppedBy>,
-    /// For how long what came has waited for whom it is for, who does not read.
+    /// How long its incoming data has waited because its receiver does not read, in seconds.
     pub waits_for_socket_seconds: Option<f64>,
-    /// What only UDP has.
+    /// Counts that only UDP flows have.
     pub datagrams: Option<FlowDatagrams>,
     /// Which paths its datagrams came by. Which one a stream's bytes take is not recorded.
     pub paths: Vec<FlowPath>,
-    /// For how long no datagram of it was carried.
+    /// How long the flow has carried no datagram, in seconds.
     #[serde(default)]
     pub idle_seconds: Option<f64>,
-    /// All flows that have the same port at the far end, if there are others than this one; told of
-    /// flows that somebody asked for. The one that was used last comes first.
+    /// All flows that have the same port at the far end, if there are others than this one; given
+    /// for flows that were asked for. The one used last comes first.
     #[serde(default)]
     pub same_port: Option<Flows>,
 }
@@ -129,27 +129,27 @@ pub struct Flow {
 /// Datagrams of a flow.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct FlowDatagrams {
-    /// Away from the near end.
+    /// Datagrams away from the near end.
     pub up: u64,
-    /// Towards it.
+    /// Datagrams towards the near end.
     pub down: u64,
-    /// That this end dropped: too large for a path, late, or too many.
+    /// Datagrams that this end dropped: too large for a path, late, or too many.
     pub dropped: u64,
-    /// That had come already.
+    /// Datagrams that had arrived before.
     pub copies: u64,
-    /// That had to wait here for those before them.
+    /// Datagrams that had to wait here for those before them.
     pub held: u64,
-    /// How long these waited.
+    /// The mean of these waits.
     pub mean_wait_ms: Option<f64>,
-    /// And the longest.
+    /// The longest of these waits.
     pub longest_wait_ms: Option<f64>,
 }
 
 /// What came by one path.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct FlowPath {
-    /// Its number.
+    /// The path's number.
     pub path: u64,
-    /// Bytes of datagrams.
+    /// Bytes of datagrams received on it.
     pub received_bytes: u64,
 }

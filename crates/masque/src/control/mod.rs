@@ -45,10 +45,10 @@ pub fn goaway(id: u64) -> Vec<u8> {
 /// What the peer says on its control stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Its settings: the first thing of all, and once.
+    /// The peer's settings: the first frame, and sent once.
     Settings(Settings),
-    /// It ends the connection: requests on this stream and later ones are not served, if it is a
-    /// server. A later one only lowers the number.
+    /// The peer ends the connection: if it is a server, requests on this stream and later ones are
+    /// not served. A later GOAWAY only lowers the number.
     GoAway(u64),
     /// A stream of a type that means nothing to us. Reading it may be given up with
     /// [`Code::STREAM_CREATION_ERROR`]; whatever is read is dropped.
@@ -82,7 +82,7 @@ impl Peer {
         }
     }
 
-    /// Its settings, once they came.
+    /// The peer's settings, once they came.
     pub const fn settings(&self) -> Option<&Settings> {
         self.settings.as_ref()
     }

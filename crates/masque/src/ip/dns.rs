@@ -23,9 +23,9 @@ mod key {
 /// A nameserver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nameserver {
-    /// Those with a lower number are asked first; not 0.
+    /// Nameservers with a lower number are asked first; not 0.
     pub priority: u16,
-    /// Where it is.
+    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// The name in its certificate; empty if it has no encrypted transport.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct Nameserver {
 }
 
 impl Nameserver {
-    /// One that is asked over UDP and TCP, without encryption.
+    /// A nameserver that is asked over UDP and TCP, without encryption.
     pub fn plain(addresses: Vec<IpAddr>) -> Self {
         Self {
             priority: 1,

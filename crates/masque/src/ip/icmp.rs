@@ -10,20 +10,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Why a packet was not forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undeliverable {
-    /// It is longer than what follows carries: so many bytes.
+    /// The packet is longer than the next link carries.
     TooBig {
         /// The longest packet that is carried.
         mtu: u16,
     },
-    /// There is no route to its destination.
+    /// No route leads to the packet's destination.
     NoRoute,
-    /// Its destination or protocol is not allowed.
+    /// The packet's destination or protocol is not allowed.
     Prohibited,
-    /// Its source is not one that was assigned.
+    /// The packet's source is not an assigned address.
     WrongSource,
-    /// Its destination does not answer.
+    /// The packet's destination does not answer.
     HostUnreachable,
-    /// Nobody listens there.
+    /// Nobody listens on the destination port.
     PortUnreachable,
 }
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 /// An address or prefix that is asked for or assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Which request this is, or answers. An assignment that nobody asked for has 0.
+    /// The request's number; in an assignment, the request it answers, 0 if none.
     pub request_id: u64,
     /// What is asked for or assigned. A request for address 0 leaves the choice to the other side.
     pub prefix: Prefix,
@@ -92,7 +92,7 @@ impl AddressRange {
         is_within && (is_icmp || self.protocol == 0 || self.protocol == protocol)
     }
 
-    /// The prefixes that have the same addresses, the lowest first.
+    /// Splits the range into prefixes, lowest first.
     pub fn prefixes(&self) -> Vec<Prefix> {
         let mut prefixes = Vec::new();
         let mut next = Some(self.start);

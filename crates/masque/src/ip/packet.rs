@@ -27,10 +27,10 @@ pub enum InvalidPacket {
     /// Neither version 4 nor 6.
     #[error("neither IPv4 nor IPv6")]
     Version,
-    /// It ends within its headers.
+    /// The packet ends within its headers.
     #[error("the packet ends within its headers")]
     Truncated,
-    /// It is longer or shorter than it says, or its header is longer than the packet.
+    /// The packet is longer or shorter than it says, or its header is longer than the packet.
     #[error("the packet's length is not what its header says")]
     Length,
     /// More extension headers than any honest packet has.
@@ -130,7 +130,7 @@ impl<'a> Packet<'a> {
         self.bytes
     }
 
-    /// Who sent it.
+    /// The packet's source address.
     pub const fn source(&self) -> IpAddr {
         self.source
     }

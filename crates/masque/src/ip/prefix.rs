@@ -36,7 +36,7 @@ impl Prefix {
         })
     }
 
-    /// One address.
+    /// The prefix of a single address.
     pub const fn host(address: IpAddr) -> Self {
         let length = bits(address);
         Self { address, length }

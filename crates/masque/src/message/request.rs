@@ -40,9 +40,9 @@ pub enum RequestLine {
 /// A request's header section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// What it asks for.
+    /// What the request asks for.
     pub line: RequestLine,
-    /// Its other fields.
+    /// The request's other fields.
     pub headers: Headers,
 }
 

@@ -9,7 +9,7 @@ use crate::field::{Field, Headers};
 pub struct Response {
     /// The status code, from 100 to 999.
     pub status: u16,
-    /// Its other fields.
+    /// The response's other fields.
     pub headers: Headers,
 }
 

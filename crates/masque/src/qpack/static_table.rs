@@ -114,9 +114,9 @@ pub(super) const ENTRIES: [(&str, &str); 99] = [
 
 /// Where a field is in the table.
 pub(super) enum Found {
-    /// Here, with its value.
+    /// The whole field, with its value, is here.
     Whole(usize),
-    /// Its name is here first.
+    /// Only its name is in the table, here first.
     Name(usize),
     Nothing,
 }

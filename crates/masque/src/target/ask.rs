@@ -1,4 +1,4 @@
-//! What tunnels are asked for, as requests and out of requests.
+//! What a client asks of a tunnel: conversion to and from requests.
 
 use super::{Host, InvalidTarget, InvalidTemplate, Target, Template};
 use crate::ip::Prefix;
@@ -22,14 +22,14 @@ pub enum Ask {
 /// What is carried of IP (RFC 9484, section 4.6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// To and from where.
+    /// Packets to and from these addresses are carried.
     pub target: IpTarget,
-    /// The one protocol, with ICMP beside it, or `None` for all.
+    /// The IP protocol (ICMP is included), or `None` for all.
     pub protocol: Option<u8>,
 }
 
 impl Scope {
-    /// Everything.
+    /// All packets.
     pub const ALL: Self = Self {
         target: IpTarget::Any,
         protocol: None,

@@ -29,16 +29,16 @@ pub struct Template {
 /// Why a text is no template that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// It is too long or has characters that no template has.
+    /// The text is too long or has characters that no template has.
     #[error("a template has at most 2048 visible ASCII characters")]
     Text,
-    /// It lacks one of its parts, or has a variable in them.
+    /// A part of the URI is missing, or has a variable where none may be.
     #[error("a template is scheme://authority/path, with variables in its path or query")]
     Form,
     /// A variable's expression is not closed, empty or of a form that is not allowed.
     #[error("a template's variables are {{name}}, {{a,b}}, {{?a,b}} or {{&a,b}}")]
     Expression,
-    /// It does not say to what host and port.
+    /// The variables for the host or the port are missing.
     #[error("the template lacks the variable target_host or target_port")]
     Variables,
 }

@@ -66,7 +66,7 @@ impl Default for SpecOptions {
 /// What is wrong with a path specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// It is empty.
+    /// The text is empty.
     #[error("empty path: expected `auto`, an interface, a pattern like `wlan*`, or an address")]
     Empty,
     /// Not a valid name of a Linux interface.
@@ -95,7 +95,7 @@ pub enum SpecError {
         /// The specification it is in.
         spec: String,
     },
-    /// There is no interface of that name.
+    /// No interface has this name.
     #[error("no interface `{name}`{}", nearest_name(.nearest.as_deref(), .known))]
     NoInterface {
         /// The name or pattern.
@@ -105,7 +105,7 @@ pub enum SpecError {
         /// All existing names.
         known: Vec<String>,
     },
-    /// There is no interface with that address.
+    /// No interface has this address.
     #[error("no interface has the address {ip}{}", known_addresses(.known))]
     NoAddress {
         /// The address.
@@ -272,7 +272,7 @@ impl fmt::Display for PathSpec {
     }
 }
 
-/// Where a path can start, and where it leads.
+/// Where a path can start and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The interface's index.

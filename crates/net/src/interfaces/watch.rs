@@ -21,11 +21,11 @@ const SETTLE_AT_MOST: Duration = Duration::from_millis(200);
 /// What happened to an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It appeared.
+    /// An interface appeared.
     Added(Interface),
-    /// Its state, addresses or default route changed.
+    /// An interface's state, addresses or default route changed.
     Updated(Interface),
-    /// It is gone.
+    /// An interface is gone.
     Removed {
         /// The index it had.
         index: u32,

@@ -32,23 +32,23 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The state of a wanted path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
-    /// It will be opened later.
+    /// The path will be opened later.
     Waiting {
         /// Consecutive failures.
         failures: u32,
     },
-    /// It is being validated.
+    /// The path is being validated.
     Opening(PathId),
-    /// It is open.
+    /// The path is open.
     Open(PathId),
-    /// It was open and fell silent; it is being probed.
+    /// The path was open and fell silent; it is being probed.
     Silent(PathId),
-    /// Its interface or address is gone; it is abandoned as soon as another path is open.
+    /// The path's interface or address is gone; it is abandoned as soon as another path is open.
     Lost(PathId),
 }
 
 impl EntryState {
-    /// Its path, if there is one.
+    /// The ID of the path, if there is one.
     pub fn path(&self) -> Option<PathId> {
         match *self {
             Self::Waiting { .. } => None,
@@ -60,9 +60,9 @@ impl EntryState {
 /// A wanted path, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathEntry {
-    /// Where it starts and where it leads.
+    /// Where the path starts and where it leads.
     pub candidate: Candidate,
-    /// Its state.
+    /// The path's state.
     pub state: EntryState,
 }
 

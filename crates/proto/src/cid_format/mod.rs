@@ -43,7 +43,7 @@ pub enum CidFormat {
     Random(usize),
     /// The number of this server, for a balancer, and a random rest.
     Routable(Arc<Routable>),
-    /// Those of one of several endpoints behind the same addresses.
+    /// For one of several endpoints behind the same addresses: each recognises its own.
     Shared(Arc<Share>),
 }
 
@@ -100,13 +100,13 @@ fn cid(bytes: &[u8]) -> ConnectionId {
 /// Why there are no such connection IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RoutableError {
-    /// The draft has three bits for it, and keeps one of their values.
+    /// The rotation is out of range: the draft has three bits for it, and keeps one value.
     #[error("the rotation is {0}, expected 0 to 6 (7 is kept for what no balancer can read)")]
     Rotation(u8),
-    /// There has to be one.
+    /// The server ID is empty.
     #[error("the server ID is empty")]
     NoServerId,
-    /// Connection IDs would repeat.
+    /// The nonce is so short that connection IDs would repeat.
     #[error("the nonce has {0} octets, expected at least {MIN_NONCE}")]
     ShortNonce(usize),
     /// QUIC has connection IDs of 20 octets at most.

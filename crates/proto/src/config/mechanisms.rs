@@ -72,17 +72,17 @@ pub enum Rescue {
     /// Data stays where it is until it is lost.
     #[default]
     Off,
-    /// It is copied.
+    /// The hole is copied.
     Copy,
-    /// It is copied, and if the peer's flow control is what stops new data, the slow path may have
-    /// only half as much in flight for a while.
+    /// The hole is copied, and if the peer's flow control is what stops new data, the slow path may
+    /// have only half as much in flight for a while.
     CopyAndPenalise,
 }
 
 /// On which path flow-control credit returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CreditReturn {
-    /// On the healthiest and fastest path, as all frames that are about no path.
+    /// On the fastest healthy path, like other control frames not tied to a path.
     #[default]
     Fastest,
     /// On the path that data came by last, as in protocols whose acknowledgements hold the free

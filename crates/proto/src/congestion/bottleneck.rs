@@ -59,9 +59,9 @@ pub(crate) struct Measure {
 /// How a delay was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MeasureKind {
-    /// There and back, with acknowledgements that returned by this path.
+    /// Round trip; acknowledgements returned on this path.
     RoundTrip(PathId),
-    /// One way, by the peer's clock since it was set this many times.
+    /// One way, by the peer's clock; the number counts how often that clock was set.
     OneWay(u64),
 }
 

@@ -18,7 +18,7 @@ pub(super) const PARAMS: &[ParamDoc] = &[Scope::DOC, InitialWindow::DOC];
 /// Which paths are coupled, by the operator's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Scope {
-    /// Those known or assumed to share a bottleneck (RFC 8382).
+    /// Paths known or assumed to share a bottleneck (RFC 8382).
     #[default]
     Auto,
     All,

@@ -46,8 +46,8 @@ pub trait Controller: Debug + Send {
     /// reduces once per round (RFC 9002, section 7.3.2).
     fn on_congestion(&mut self, event: &CongestionEvent, group: &[Member]);
 
-    /// Whether it looks at the members of its group. One that does not is shown an empty one,
-    /// without itself too, which costs nothing to make.
+    /// Whether the controller looks at the members of its group. If not, it is shown an empty
+    /// group, without even itself, which costs nothing to make.
     fn is_coupled(&self) -> bool {
         true
     }
@@ -115,7 +115,7 @@ pub trait Controller: Debug + Send {
 pub struct SentEvent {
     /// When.
     pub now: Instant,
-    /// Its size in bytes.
+    /// The packet's size in bytes.
     pub bytes: u64,
     /// Bytes in flight on the path, this packet included.
     pub bytes_in_flight: u64,
@@ -180,7 +180,7 @@ pub struct CongestionEvent {
 pub struct SpuriousLoss {
     /// When it was acknowledged.
     pub now: Instant,
-    /// Its size, which was part of [`CongestionEvent::bytes_lost`].
+    /// The packet's size in bytes, which was part of [`CongestionEvent::bytes_lost`].
     pub bytes: u64,
     /// When it was declared lost: [`CongestionEvent::now`] of that loss.
     pub lost_at: Instant,

@@ -291,7 +291,7 @@ impl Connection {
         self.introduce();
     }
 
-    /// Which side this is.
+    /// Whether this is the client or the server.
     pub fn side(&self) -> Side {
         self.identity.side
     }

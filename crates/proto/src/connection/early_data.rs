@@ -20,7 +20,7 @@ use crate::wire::params::TransportParameters;
 /// What became of early data.
 #[derive(Debug, Default)]
 pub(super) enum EarlyData {
-    /// There is none (yet).
+    /// No early data was sent or received so far.
     #[default]
     None,
     /// A client may send it, within the limits of an earlier connection.

@@ -78,7 +78,7 @@ pub(super) struct Crowd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Welcome,
-    /// Its address has enough connections, if it is its address.
+    /// The address has enough connections: the client has to prove that it is its own.
     ProveAddress,
     Refused,
 }

@@ -51,12 +51,12 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Where the client says it is.
+    /// The client's address as it claims.
     pub fn remote(&self) -> SocketAddr {
         self.tuple.remote
     }
 
-    /// Which socket and addresses its datagram came by.
+    /// The socket and the addresses that its datagram came by.
     pub fn tuple(&self) -> Tuple {
         self.tuple
     }
@@ -76,17 +76,17 @@ impl Incoming {
 /// Why a client did not get its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// It waited for more than ten seconds.
+    /// The client waited for more than ten seconds.
     #[error("the client waited too long and was forgotten")]
     Forgotten,
     /// The server has as many connections as it may, in all or from the client's address. The
     /// client was refused.
     #[error("the server has as many connections as it may")]
     TooMany,
-    /// Nothing that it sent could be read.
+    /// Nothing that the client sent could be read.
     #[error("what the client sent is not the beginning of a connection")]
     Unreadable,
-    /// There is no [`ServerConfig`] any more.
+    /// The endpoint has no [`ServerConfig`] any more.
     #[error("the endpoint accepts no clients")]
     NoServer,
     /// The client has answered a Retry already.

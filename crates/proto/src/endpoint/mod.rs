@@ -141,10 +141,9 @@ impl Endpoint {
         }
     }
 
-    /// Makes the tokens of stateless resets depend on this secret, for connections to come. An
-    /// endpoint that restarts with the same one tells its former peers at once that it has
-    /// forgotten them, while the seed, and with it the connection IDs, must be another (RFC 9000,
-    /// section 10.3.2).
+    /// Derives stateless reset tokens of future connections from this secret. An endpoint that
+    /// restarts with it can reset its former connections at once. The seed, which decides the
+    /// connection IDs, must differ all the same (RFC 9000, section 10.3.2).
     pub fn set_reset_secret(&mut self, secret: [u8; 32]) {
         Arc::make_mut(&mut self.keys).set_reset_secret(secret);
     }

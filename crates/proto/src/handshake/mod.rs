@@ -62,7 +62,7 @@ pub struct Unprotected {
 /// Why a packet cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenError {
-    /// It is not genuine, or there are no keys for it (any more, or yet): drop it.
+    /// The packet is not genuine, or there are no keys for it (any more, or yet): drop it.
     Undecryptable,
     /// The connection must close.
     Fatal(TransportError),
@@ -181,7 +181,7 @@ impl Handshake {
         self.null_protection = on;
     }
 
-    /// Which side this is.
+    /// Whether this is the client or the server.
     pub fn side(&self) -> Side {
         self.side
     }
@@ -311,7 +311,8 @@ impl Handshake {
         self.session.has_session()
     }
 
-    /// From then on 0-RTT packets are of no use: what the client sent before may be late.
+    /// Sets the time from which 0-RTT packets are discarded: what the client sent before may be
+    /// late.
     pub fn discard_early_at(&mut self, at: Instant) {
         if let Some(early) = &mut self.early {
             early.discard_at = Some(at);

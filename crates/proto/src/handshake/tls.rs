@@ -88,12 +88,12 @@ impl From<rustls::Error> for ConfigError {
 /// Which clients a server admits.
 #[derive(Debug, Clone, Default)]
 pub enum ClientAuth {
-    /// All; they are not asked who they are.
+    /// All clients; none is asked for a certificate.
     #[default]
     None,
-    /// Those that hold one of these keys, shown bare or in a certificate.
+    /// Clients that hold one of these keys, shown bare or in a certificate.
     Pinned(Vec<Fingerprint>),
-    /// Those with a certificate that leads to one of these roots.
+    /// Clients with a certificate that leads to one of these roots.
     Ca {
         /// Certificates of the authorities, in DER.
         roots: Vec<Vec<u8>>,
@@ -280,7 +280,7 @@ impl ClientConfigBuilder {
         self
     }
 
-    /// Who this client is, for servers that ask.
+    /// The client's identity, for servers that ask.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self

@@ -50,13 +50,13 @@ const TAG_LEN: usize = 16;
 /// Why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It was genuine once.
+    /// The token was genuine once.
     #[error("the token has expired")]
     Expired,
-    /// It is forged, damaged, or was given to someone else.
+    /// The token is forged, damaged, or was given to someone else.
     #[error("the token is not valid here")]
     Invalid,
-    /// It does not claim to come from a Retry: the client may still be served without it
+    /// The token does not claim to come from a Retry: the client may still be served without it
     /// (RFC 9000, section 8.1.3).
     #[error("the token is not from a Retry")]
     NotRetry,
@@ -67,7 +67,7 @@ pub enum TokenError {
 pub struct TokenId {
     /// When it was issued.
     pub issued: Instant,
-    /// Its random part.
+    /// The token's random part.
     pub nonce: [u8; 12],
 }
 

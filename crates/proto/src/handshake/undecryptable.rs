@@ -9,13 +9,13 @@ const MOST: usize = 16;
 /// A packet as it arrived.
 #[derive(Debug)]
 pub struct Early {
-    /// By which way.
+    /// The route it arrived by.
     pub tuple: Tuple,
     /// Its ECN mark.
     pub ecn: Option<Ecn>,
-    /// Whose connection ID it bears.
+    /// The path whose connection ID it bears.
     pub path: PathId,
-    /// Its bytes.
+    /// The packet's bytes.
     pub bytes: Vec<u8>,
 }
 

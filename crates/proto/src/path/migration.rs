@@ -19,9 +19,9 @@ pub(crate) enum Response {
 /// What becomes of a path whose far end did not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// It is back on the route it came from.
+    /// The path is back on the route it came from.
     Returned(Tuple),
-    /// There is no such route.
+    /// No route is left to go back to.
     Lost,
 }
 
@@ -43,8 +43,8 @@ impl Path {
         self.route.generation.max(kept) + 1
     }
 
-    /// Goes on by `fresh`, or by the route it came from. Returns whether it may come back, or
-    /// `None` if there is no way to go.
+    /// Moves the path to `fresh`, or back to the route before it. Returns whether the old route may
+    /// come back; `None` if there is no route.
     pub(crate) fn move_to(
         &mut self,
         now: Instant,
@@ -74,8 +74,8 @@ impl Path {
         Some(may_return)
     }
 
-    /// Goes on by `next`; returns the route left. Where only the peer's port differs, what was
-    /// measured is kept (RFC 9000, section 9.4).
+    /// Makes `next` the current route and returns the old one. If only the peer's port differs,
+    /// what was measured is kept (RFC 9000, section 9.4).
     fn exchange_route(&mut self, mut next: Route, use_ecn: bool) -> Route {
         self.version += 1;
         if next.tuple.differs_by_port(&self.route.tuple) {

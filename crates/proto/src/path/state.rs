@@ -84,7 +84,7 @@ pub struct PathCounters {
     pub retransmitted_bytes: u64,
     /// Stream bytes sent as copies by the scheduler's wish.
     pub copied_bytes: u64,
-    /// Those of them that were copied because everything else waited for them.
+    /// How many of these bytes were copied because everything else waited for them.
     pub rescued_bytes: u64,
     /// How long the connection could send nothing because it waited for data in flight here.
     pub blocking: Duration,

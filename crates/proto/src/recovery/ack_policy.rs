@@ -46,7 +46,7 @@ impl AckWish {
         Ok(self.policy())
     }
 
-    /// What it means for each path; `None` while nothing was asked for.
+    /// What the wish means for each path; `None` while nothing was asked for.
     pub fn policy(&self) -> Option<AckPolicy> {
         self.0.as_ref().map(AckPolicy::asked)
     }

@@ -44,9 +44,9 @@ impl Wish {
 /// A path in use.
 #[derive(Debug, Clone, Copy)]
 pub struct Need {
-    /// Its window, in packets.
+    /// The path's window, in packets.
     pub packets: u64,
-    /// Its smoothed RTT.
+    /// The path's smoothed RTT.
     pub rtt: Duration,
 }
 

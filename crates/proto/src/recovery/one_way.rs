@@ -50,9 +50,9 @@ const SLACK: i64 = 1000;
 /// How a difference was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DelayMethod {
-    /// By the peer's timestamps.
+    /// The peer's timestamps.
     Timestamps,
-    /// From RTTs that share one direction: acknowledgements that came back by this path, or (for
+    /// RTTs that share one direction: acknowledgements that came back by this path, or (for
     /// backward delays) packets that went out on it.
     Shared(PathId),
 }
@@ -61,13 +61,13 @@ pub enum DelayMethod {
 /// is faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DelayDifference {
-    /// Between the moving averages, queues included.
+    /// Difference of the moving averages, queues included.
     pub current_us: i64,
-    /// Between the least delays of the last 5 to 10 seconds.
+    /// Difference of the least delays of the last 5 to 10 seconds.
     pub base_us: i64,
-    /// What resolution and age of the samples add or take away at most.
+    /// Largest error from clock resolution and sample age.
     pub uncertainty_us: u64,
-    /// How it was measured.
+    /// How the difference was measured.
     pub method: DelayMethod,
 }
 
@@ -76,7 +76,7 @@ pub struct DelayDifference {
 pub struct Echo {
     /// The path the packet was sent on.
     pub path: PathId,
-    /// Which of the path's routes.
+    /// The generation of the path's route.
     pub generation: u32,
     /// When it was sent.
     pub sent: Instant,
@@ -98,9 +98,9 @@ pub struct Delay {
 /// The packet in which acknowledgements and a timestamp arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Carrier {
-    /// Its path.
+    /// The path it arrived on.
     pub path: PathId,
-    /// Which of the path's routes.
+    /// The generation of the path's route.
     pub generation: u32,
     /// When it arrived.
     pub received: Instant,
@@ -189,7 +189,7 @@ impl Default for OneWay {
 }
 
 impl OneWay {
-    /// Nothing is known.
+    /// A state in which nothing is known yet.
     pub fn new() -> Self {
         Self {
             entries: Vec::new(),

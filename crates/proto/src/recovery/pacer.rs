@@ -103,7 +103,8 @@ impl Pacer {
         refilled.max(self.resume_at).max(now)
     }
 
-    /// These bytes left. Packets that may not wait (probes) are counted, too: others wait for them.
+    /// Takes note that these bytes left. Packets that may not wait (probes) are counted, too:
+    /// others wait for them.
     pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         if self.rate.is_none() {
             return;

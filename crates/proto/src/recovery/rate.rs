@@ -74,7 +74,7 @@ struct NewestAcked {
 }
 
 impl DeliveryRate {
-    /// Nothing sent, nothing delivered.
+    /// A state in which nothing was sent or delivered.
     pub fn new() -> Self {
         Self::default()
     }
@@ -152,7 +152,7 @@ impl DeliveryRate {
         Some(sample)
     }
 
-    /// These bytes were declared lost.
+    /// Takes note that these bytes were declared lost.
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }

@@ -75,7 +75,7 @@ impl Default for ReceivedPackets {
 }
 
 impl ReceivedPackets {
-    /// Nothing received.
+    /// A state in which nothing was received.
     pub fn new() -> Self {
         Self {
             ranges: VecDeque::new(),

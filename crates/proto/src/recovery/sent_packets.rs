@@ -24,7 +24,7 @@ pub struct SentPacket {
     pub time_sent: Instant,
     /// When it was declared lost, if it was: set in packets that are acknowledged after all.
     pub lost_at: Option<Instant>,
-    /// Its size in bytes, protection included.
+    /// The packet's size in bytes, protection included.
     pub size: u16,
     /// Whether the peer must acknowledge it.
     pub ack_eliciting: bool,
@@ -37,13 +37,13 @@ pub struct SentPacket {
     pub is_mtu_probe: bool,
     /// Whether it left with an ECN-capable codepoint.
     pub ecn_marked: bool,
-    /// Which of the path's 4-tuples it was sent on.
+    /// The generation of the path's 4-tuple that it was sent on.
     pub tuple_generation: u32,
     /// Bytes in flight on the path, this packet included.
     pub bytes_in_flight_after: u64,
     /// The delivery-rate estimator's state when it was sent.
     pub rate: Snapshot,
-    /// What it carried.
+    /// The frames it carried.
     pub frames: SentFrames,
 }
 

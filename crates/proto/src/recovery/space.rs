@@ -48,11 +48,11 @@ pub struct PacketSpace {
 /// declared lost before included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargestNewlyAcked {
-    /// Its number.
+    /// The packet's number.
     pub pn: u64,
     /// When it was sent.
     pub time_sent: Instant,
-    /// Whether any of those that were still under way was ack-eliciting.
+    /// Whether any newly acknowledged packet that was not declared lost was ack-eliciting.
     pub ack_eliciting: bool,
     /// Whether it is the frame's largest number and exceeds all acknowledged before. Only then, and
     /// if `ack_eliciting`, is the time since it was sent an RTT sample (RFC 9002, section 5.1).
@@ -242,7 +242,7 @@ impl PacketSpace {
         self.sent.iter()
     }
 
-    /// Those of them from number `pn` on.
+    /// The packets from number `pn` on that are neither acknowledged nor lost.
     pub fn unacked_from(&self, pn: u64) -> impl Iterator<Item = (u64, &SentPacket)> {
         self.sent.iter_from(pn)
     }

@@ -2,8 +2,8 @@
 //!
 //! A [`Scheduler`] sees an immutable [`SendView`] and answers with a [`Choice`]. It decides nothing
 //! else: the connection enforces congestion windows, pacing, amplification limits and validation on
-//! every answer, so a scheduler can be slow but never unsafe. An answer that cannot be carried out
-//! (an unknown path, a full one) counts as a hold.
+//! every answer, so a bad scheduler can slow a connection, not break it. An answer that cannot be
+//! carried out (an unknown path, a full one) counts as a hold.
 //!
 //! Here is what every scheduler needs and one plain policy, [`MinRtt`]. The crate
 //! `anabranch-schedulers` has all the others, wrappers around them, and a toolkit for new ones.

@@ -39,7 +39,7 @@ pub struct Wrapper {
 /// A parameter that a scheduler had once, for an answer that helps who still gives it.
 #[derive(Debug, Clone, Copy)]
 pub struct Retired {
-    /// Whose parameter it was.
+    /// The scheduler that had the parameter.
     pub scheduler: &'static str,
     /// The parameter.
     pub key: &'static str,

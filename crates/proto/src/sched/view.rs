@@ -23,22 +23,22 @@ pub struct PathView {
     pub latest_rtt: Duration,
     /// The smallest RTT seen.
     pub min_rtt: Duration,
-    /// By how many microseconds packets take longer to the peer than on the fastest path, queues
-    /// included. Measured by the peer's timestamps, or because its acknowledgements of several
-    /// paths come back by one; `None` on all paths unless one of the two is so, and on a path that
-    /// was not measured lately.
+    /// How many microseconds longer packets take to the peer than on the fastest path, queues
+    /// included. Measured by the peer's timestamps, or by acknowledgements of several paths that
+    /// return on one. `None` if the connection measures by neither, or this path was not measured
+    /// lately.
     pub forward_delay_us: Option<i64>,
     /// Mean deviation of the forward delay, in microseconds; 0 where it is not measured.
     pub forward_jitter_us: u64,
-    /// Congestion window.
+    /// Congestion window, in bytes.
     pub congestion_window: u64,
-    /// Slow-start threshold; `u64::MAX` until the first loss.
+    /// Slow-start threshold, in bytes; `u64::MAX` until the first loss.
     pub ssthresh: u64,
     /// Bytes sent and neither acknowledged nor declared lost.
     pub bytes_in_flight: u64,
     /// Bytes assigned to the path by earlier decisions and not sent yet.
     pub queued: u64,
-    /// Estimated delivery rate; 0 if unknown.
+    /// Estimated delivery rate, in bytes per second; 0 if unknown.
     pub delivery_rate: u64,
     /// The rate the pacer lets packets go at; 0 if it does not limit.
     pub pacing_rate: u64,
@@ -178,7 +178,7 @@ pub enum UnitKind {
 /// The next unit: what one decision covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unit {
-    /// What it is.
+    /// The kind of data.
     pub kind: UnitKind,
     /// How many bytes the decision covers: the configured chunk, or one packet.
     pub bytes: u64,

@@ -182,7 +182,7 @@ pub struct ClosedStream;
 /// Why a datagram was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendDatagramError {
-    /// It fits no packet, or exceeds the peer's limit.
+    /// The datagram fits no packet, or exceeds the peer's limit.
     #[error("the datagram is larger than {max} bytes")]
     TooLarge {
         /// The largest payload at present.

@@ -259,7 +259,8 @@ impl Streams {
         again + self.write_fresh_data(frames, all, skip, left)
     }
 
-    /// As [`write_data`](Self::write_data), but only what is to be sent again of these classes.
+    /// Like [`write_data`](Self::write_data), but only data of these classes that is to be sent
+    /// again.
     pub fn write_lost_data(
         &mut self,
         frames: &mut Frames<'_>,
@@ -296,7 +297,7 @@ impl Streams {
         written
     }
 
-    /// As [`write_data`](Self::write_data), but only fresh data of these classes.
+    /// Like [`write_data`](Self::write_data), but only fresh data of these classes.
     pub fn write_fresh_data(
         &mut self,
         frames: &mut Frames<'_>,
@@ -310,7 +311,7 @@ impl Streams {
         written
     }
 
-    /// As [`write_data`](Self::write_data), but only fresh data of this stream.
+    /// Like [`write_data`](Self::write_data), but only fresh data of this stream.
     pub fn write_stream(&mut self, frames: &mut Frames<'_>, id: StreamId, max_bytes: u64) -> u64 {
         let mut packet = Packet::new(frames, max_bytes);
         let mut written = 0;

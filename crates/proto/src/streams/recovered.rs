@@ -86,8 +86,8 @@ impl Streams {
         queued
     }
 
-    /// The peer received nothing of all that was sent, and has other limits than those it was sent
-    /// under. All of it is unsent again; the limits are told next, by
+    /// Starts over after the peer has received nothing of what was sent and has other limits than
+    /// it was sent under. All of it is unsent again; the limits are told next, by
     /// [`on_peer_params`](Self::on_peer_params).
     ///
     /// # Errors

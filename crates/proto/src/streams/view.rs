@@ -116,7 +116,7 @@ impl Streams {
         })
     }
 
-    /// What is sent next of what was not sent before, if there is any of these classes.
+    /// The next unit of new data in these classes, if any.
     pub fn next_new(&self, of: ClassSet) -> Option<Unit> {
         let Some(options) = self.datagrams.front(of) else {
             return self.next_fresh(of);

@@ -18,11 +18,11 @@ pub struct Shares {
 /// What one path is owed: packets times the sum of weights, or whatever its owner counts in.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
-    /// Whose share it is.
+    /// The path that has the share.
     pub path: PathId,
-    /// What it earns with every packet that any contender sends.
+    /// What the path earns with every packet that any contender sends.
     pub weight: i64,
-    /// What it has earned and not paid with packets of its own.
+    /// What the path has earned and not paid with packets of its own.
     pub owed: i64,
     /// Whether the path takes part in the decision that is being made.
     contends: bool,
@@ -69,7 +69,7 @@ impl Shares {
         self.list.retain(|share| share.path != path);
     }
 
-    /// Whose turn it is. Full paths are passed over, or held for with `patience`.
+    /// The path whose turn it is. Full paths are passed over, or held for with `patience`.
     pub fn next(&mut self, view: &SendView<'_>, patience: Option<&mut Patience>) -> Choice {
         let hold = patience.is_some();
         // Strict turns are kept whatever is sent.

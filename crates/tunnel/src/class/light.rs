@@ -55,7 +55,7 @@ pub struct LightPriority {
 }
 
 impl LightPriority {
-    /// That of a flow which is treated so; `None` if its priority stays.
+    /// The priority of a flow treated like this; `None` if its priority never changes.
     pub fn of(treatment: &Treatment) -> Option<Self> {
         treatment.light.then(|| Self {
             light: Light::default(),

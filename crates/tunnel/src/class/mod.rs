@@ -68,19 +68,19 @@ pub struct Flow<'a> {
 /// Conditions that a flow meets together. One without entries is met by every flow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Match {
-    /// What carries it.
+    /// The flow's transport.
     pub transport: Option<Transport>,
-    /// One of these ports of the target.
+    /// The target's port is one of these.
     pub ports: Vec<RangeInclusive<u16>>,
     /// The target's address is in one of these, or its name in one of `domains`.
     pub targets: Vec<Prefix>,
     /// The target's name is one of these, or ends in one of them behind a dot.
     pub domains: Vec<String>,
-    /// One of these code points.
+    /// The code point is one of these.
     pub dscp: Vec<u8>,
     /// The host's address is in one of these.
     pub sources: Vec<Prefix>,
-    /// One of these users.
+    /// The user is one of these.
     pub owners: Vec<u32>,
 }
 
@@ -118,16 +118,16 @@ impl Match {
     }
 }
 
-/// Which paths a class uses: the modes of ATSSS (TS 24.193).
+/// How a class chooses among paths: the modes of ATSSS (TS 24.193).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steering {
     /// One path, and another when that fails.
     ActiveStandby,
     /// The path with the lowest delay.
     SmallestDelay,
-    /// All of them, by their weights.
+    /// All paths, by their weights.
     LoadBalancing,
-    /// The one of the highest priority, and the next where that is full.
+    /// The path of the highest priority, and the next where that is full.
     PriorityBased,
     /// Everything on every path.
     Redundant,
@@ -143,12 +143,12 @@ impl Steering {
         Self::Redundant,
     ];
 
-    /// The class of what is steered so, by which the scheduler of both ends knows it.
+    /// The class number of this mode, by which the schedulers of both ends know it.
     pub const fn class(self) -> u8 {
         self as u8 + 1
     }
 
-    /// Its name.
+    /// The mode's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ActiveStandby => "active-standby",
@@ -183,9 +183,9 @@ impl FromStr for Steering {
 /// How flows of a class are carried, in both directions. What is not set is as the tunnel has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Treatment {
-    /// Which paths it uses.
+    /// Which paths the class uses.
     pub steering: Option<Steering>,
-    /// What is sent first of several connections: the higher one; 0 unless set.
+    /// Which of several connections sends first: the higher one; 0 unless set.
     pub priority: i32,
     /// Whether the priority holds only while a connection carries little ([`Light`]).
     pub light: bool,
@@ -198,7 +198,7 @@ pub struct Treatment {
 }
 
 impl Treatment {
-    /// The class of what is treated so; 0 if nothing is said of steering.
+    /// The class number of the steering; 0 if none is set.
     pub fn class(&self) -> u8 {
         self.steering.map_or(0, Steering::class)
     }
@@ -217,11 +217,11 @@ impl Treatment {
 /// A class of flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
-    /// What it is called.
+    /// The class's name.
     pub name: String,
-    /// One of these is met. One without any is the class of all flows.
+    /// A flow belongs to the class if any of these matches; an empty list matches all.
     pub matches: Vec<Match>,
-    /// How its flows are carried.
+    /// How flows of the class are carried.
     pub treatment: Treatment,
 }
 

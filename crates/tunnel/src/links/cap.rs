@@ -28,10 +28,10 @@ const NEAR: u64 = 80;
 /// What becomes of a link whose cap is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Then {
-    /// It carries nothing until the next count begins.
+    /// The link carries nothing until the next count begins.
     #[default]
     Never,
-    /// It carries data only while no other link works.
+    /// The link carries data only while no other link works.
     Backup,
 }
 
@@ -49,7 +49,7 @@ pub struct Cap {
 /// What a link has carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// Which count it is: months since the year 0. The count of a month begins in it.
+    /// The count, as months since the year 0: the month in which it began.
     pub month: i32,
     /// Bytes in both directions since the count began.
     pub bytes: u64,
@@ -58,7 +58,7 @@ pub struct Used {
 /// How much of a cap is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Not much.
+    /// Less than four fifths.
     Low,
     /// Four fifths or more.
     Near,

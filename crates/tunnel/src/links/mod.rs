@@ -16,38 +16,38 @@ use std::time::Duration;
 /// What a link is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// It carries data whenever it works.
+    /// The link carries data whenever it works.
     #[default]
     Always,
-    /// It carries data while all links together carry more than this many bits a second, or while
-    /// no other link works.
+    /// The link carries data while all links together carry more than this many bits a second, or
+    /// while no other link works.
     Secondary {
         /// Bits a second.
         above: u64,
     },
-    /// It carries data only while no other link works.
+    /// The link carries data only while no other link works.
     Backup,
-    /// It carries nothing.
+    /// The link carries nothing.
     Never,
 }
 
 /// The rule for a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// What it is for.
+    /// What the link is for.
     pub role: Role,
-    /// What it may carry in a month.
+    /// What the link may carry in a month.
     pub cap: Option<Cap>,
 }
 
 /// How a link is to be used now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// With all others.
+    /// Carry data with all other links.
     Carry,
-    /// While no other works.
+    /// Carry data while no other link works.
     StandBy,
-    /// Not at all.
+    /// Carry nothing.
     Nothing,
 }
 

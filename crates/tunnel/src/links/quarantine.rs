@@ -56,7 +56,7 @@ pub struct Conduct {
 pub struct Packets {
     /// All that were sent.
     pub sent: u64,
-    /// Those of them that were lost.
+    /// How many of these were lost.
     pub lost: u64,
 }
 
@@ -93,9 +93,9 @@ impl AddAssign for Conduct {
 /// What a link is in quarantine for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// It fell silent so often in a minute.
+    /// The link fell silent this many times in a minute.
     Silent(u64),
-    /// It lost so many percent of the packets of one direction for ten seconds.
+    /// The link lost this percentage of packets in one direction for ten seconds.
     Lossy(u64),
 }
 
@@ -139,12 +139,12 @@ impl Quarantine {
         begins
     }
 
-    /// For what it is in quarantine, and for how much longer.
+    /// What the link is in quarantine for, and for how much longer.
     pub fn now(&self) -> Option<(Harm, Duration)> {
         self.now
     }
 
-    /// Whether it is trusted as on the first day, so that nothing has to be remembered of it.
+    /// Whether the link is trusted as on the first day, so that nothing has to be remembered of it.
     pub fn is_clean(&self) -> bool {
         self.now.is_none() && self.before == 0 && self.spans.iter().all(|span| span.silences == 0)
     }

@@ -190,9 +190,9 @@ pub struct FrameError {
 pub enum FrameErrorKind {
     /// The packet ended before the frame was complete.
     UnexpectedEnd,
-    /// There is no frame of this type.
+    /// No frame has this type.
     Unknown,
-    /// A field has a value that is never valid: this field.
+    /// The named field has a value that is never valid.
     Invalid(&'static str),
     /// The type is not in its shortest encoding (RFC 9000, section 12.4).
     LongType,

@@ -14,7 +14,7 @@ pub const MAX_ASK: usize = 1 << 20;
 /// Why a host does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// It could not be started or reached.
+    /// The host could not be started or reached.
     #[error("{host}: cannot be reached: {why}")]
     Unreachable {
         /// The host's name.
@@ -22,7 +22,7 @@ pub enum HostError {
         /// What went wrong.
         why: String,
     },
-    /// Its agent has ended.
+    /// The host's agent has ended.
     #[error("{host}: its agent ended{}", colon(why))]
     Ended {
         /// The host's name.
@@ -30,7 +30,7 @@ pub enum HostError {
         /// The agent's last output, if any.
         why: String,
     },
-    /// It did not answer in time.
+    /// The host did not answer in time.
     #[error("{host}: no answer within {:.1} s", waited.as_secs_f64())]
     Silent {
         /// The host's name.
@@ -38,7 +38,7 @@ pub enum HostError {
         /// How long the laboratory waited.
         waited: Duration,
     },
-    /// Its answer could not be understood.
+    /// The host's answer could not be understood.
     #[error("{host}: cannot understand its answer: {why}")]
     Garbled {
         /// The host's name.
@@ -58,7 +58,7 @@ fn colon(why: &str) -> String {
 
 /// A host that can be asked. Dropping it ends its agent.
 pub trait Host: Debug + Send {
-    /// Its name, for messages.
+    /// The host's name, for messages.
     fn name(&self) -> &str;
 
     /// Sends it a request; the answers come later.

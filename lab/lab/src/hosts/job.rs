@@ -27,15 +27,15 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// Its machine, with the program's version.
+    /// The host's machine, with the program's version.
     Machine(Box<Machine>),
-    /// It is ready to start.
+    /// The host is ready to start.
     Ready(Ready),
     /// The run is in progress: application bytes received so far.
     Progress(u64),
-    /// It is over.
+    /// The run is over.
     Done(Box<HostReport>),
-    /// It cannot do what it was asked; the text says why.
+    /// The host cannot do what it was asked; the text says why.
     Failed(String),
 }
 
@@ -107,9 +107,9 @@ pub struct HostPath {
 /// One flow, with its start time drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobFlow {
-    /// What it sends.
+    /// What the flow sends.
     pub kind: FlowKind,
-    /// Its direction.
+    /// The flow's direction.
     pub way: Way,
     /// When it begins, counted from the start.
     pub start: Duration,
@@ -237,7 +237,7 @@ pub struct HostReport {
 pub struct UnitTime {
     /// The flow, counted from 0.
     pub flow: u32,
-    /// Its number in the flow.
+    /// The unit's number in the flow.
     pub unit: u64,
     /// From its start to its last byte; for a request, to the last byte of the answer. Files and
     /// datagrams carry their start time by the other host's clock.

@@ -26,21 +26,21 @@ pub enum Figure {
 /// The result of one world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// Its seed.
+    /// The world's seed.
     pub seed: u64,
     /// What the figures are.
     pub figure: Figure,
     /// What makes the world hard.
     pub conditions: Vec<Condition>,
-    /// How many links it has.
+    /// How many links the world has.
     pub links: usize,
     /// The figure with all links; infinite if the time limit of the run was reached.
     pub all: f64,
     /// The figure of the best link alone.
     pub best: f64,
-    /// That link.
+    /// The name of the best link.
     pub best_link: &'static str,
-    /// Its round trip in seconds, without queues.
+    /// The round trip of the best link in seconds, without queues.
     pub round_trip: f64,
     /// Seconds in which an oracle is done that gets from each link what that link alone delivered,
     /// from when it can be used. For files only.

@@ -23,9 +23,9 @@ pub struct Bar {
 pub struct Quantiles {
     /// The least.
     pub least: f64,
-    /// One in a hundred is below.
+    /// The first percentile.
     pub p1: f64,
-    /// One in twenty is below.
+    /// The fifth percentile.
     pub p5: f64,
     /// Half are below.
     pub median: f64,
@@ -36,7 +36,7 @@ pub struct Quantiles {
 pub struct Summary {
     /// What they have in common.
     pub class: String,
-    /// How many.
+    /// How many worlds there are.
     pub worlds: usize,
     /// The figure of the best link alone over that of all links.
     pub gain: Quantiles,

@@ -16,7 +16,7 @@ pub enum Condition {
     Asymmetric,
     /// A rate changes in the middle.
     Steps,
-    /// TCP of somebody else shares a link.
+    /// Cross traffic: another TCP flow shares a link.
     Cross,
     /// A link fails for a while.
     Outage,

@@ -10,9 +10,9 @@ pub struct DatagramFlow {
     pub flow: u32,
     /// Datagrams that its host sent.
     pub sent: u64,
-    /// Of these, those that reached the other host.
+    /// Datagrams that reached the other host.
     pub delivered: u64,
-    /// Of these, those that took longer than the flow's deadline.
+    /// Datagrams that took longer than the flow's deadline.
     pub late: u64,
     /// Datagrams that the node on the host's side did not send: too large, or too many waited.
     pub dropped: u64,

@@ -12,7 +12,7 @@ pub enum Status {
     Ok,
     /// Virtual time ran out first.
     Timeout,
-    /// It went wrong; see the reason.
+    /// The run went wrong; see the reason.
     Failed,
     /// The backend could not keep to the scenario, so the figures mean nothing.
     Invalid,
@@ -125,7 +125,7 @@ pub struct Shared {
     pub kind: String,
     /// Application bytes that reached the end it sends to; of `web`, those of the pages.
     pub bytes: u64,
-    /// These over the time from its start to its end, or to that of the run if that is earlier.
+    /// The bytes over the time from its start to its end, or to that of the run if that is earlier.
     pub goodput_bps: Option<f64>,
 }
 

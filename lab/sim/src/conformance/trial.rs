@@ -48,7 +48,7 @@ pub(super) struct Result {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     None,
-    /// It fails and comes back again and again.
+    /// The link fails and comes back again and again.
     Flaps,
     /// At intervals, a delay is added for a moment and removed again, in some directions.
     /// Everything sent after that waits for it, as with a peer too busy to acknowledge.

@@ -40,9 +40,9 @@ pub struct ModelPath {
 /// How windows change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// They do not.
+    /// Windows stay as they are.
     Constant,
-    /// They grow by one for each packet acknowledged.
+    /// Windows grow by one for each packet acknowledged.
     SlowStart,
 }
 

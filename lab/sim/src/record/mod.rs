@@ -129,7 +129,7 @@ pub struct PathTotals {
     pub sent: PathCounters,
     /// The receiver's counters.
     pub received: PathCounters,
-    /// What it delivered first, and what it delivered again.
+    /// What the path delivered first, and what it delivered again.
     pub bytes: PathBytes,
     /// What passed between its ends, for all connections.
     pub flow: FlowStats,

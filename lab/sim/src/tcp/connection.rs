@@ -41,7 +41,7 @@ pub enum TcpState {
     Open,
     /// Both sides have sent and received everything.
     Done,
-    /// It was reset, refused or given up.
+    /// The connection was reset, refused or given up.
     Failed,
 }
 
@@ -81,11 +81,11 @@ pub struct TcpReport {
 /// Who is above a connection.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// It asks.
+    /// A client: sends requests.
     Client(Client),
-    /// It answers.
+    /// A server: answers requests.
     Server(Server),
-    /// It reads and writes when it likes.
+    /// A relay: reads and writes when it likes.
     Relay(Relay),
 }
 

@@ -44,11 +44,11 @@ pub struct UdpRelayed {
     pub ends: [SocketAddr; 2],
     /// Datagrams that the host sent.
     pub taken: u64,
-    /// Of these, dropped here: too many waited, or it was larger than every path carries.
+    /// Datagrams dropped here: too many waited, or they were larger than every path carries.
     pub dropped: u64,
     /// Datagrams that came out of the tunnel, without repetitions.
     pub arrived: u64,
-    /// Of these, after one of a higher number.
+    /// Datagrams that arrived after one of a higher number.
     pub reordered: u64,
     /// Repetitions that were dropped.
     pub repeated: u64,

@@ -64,12 +64,12 @@ pub enum NodeKind {
     /// Nothing; it only delivers its own packets to its processes. It may have any number of
     /// interfaces.
     Host,
-    /// It forwards them along the shortest route.
+    /// It forwards packets along the shortest route.
     Router,
-    /// It forwards them like a router, and the nodes inside share its address on the outside, which
-    /// is the first link made with the NAT as its near end. Only UDP passes.
+    /// It forwards packets like a router, and the nodes inside share its address on the outside,
+    /// which is the first link made with the NAT as its near end. Only UDP passes.
     Nat,
-    /// It hands them to its process, which may itself send packets with foreign addresses: those
+    /// It hands packets to its process, which may itself send packets with foreign addresses: those
     /// take the shortest route. A packet handed to the process counts as delivered.
     Gateway,
 }

@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) enum Fate {
     /// A process sent it.
     Sent = 1,
-    /// It came out of a link.
+    /// The packet came out of a link.
     Carried = 2,
-    /// It reached a process.
+    /// The packet reached a process.
     Delivered = 3,
-    /// It had no receiver, or no route.
+    /// The packet had no receiver, or no route.
     Dropped = 4,
 }
 

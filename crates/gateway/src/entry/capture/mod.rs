@@ -54,9 +54,9 @@ const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
 /// Whose traffic is captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// This machine's own.
+    /// This machine's own traffic.
     Host,
-    /// That of the hosts behind this interface.
+    /// The traffic of the hosts behind this interface.
     Lan(String),
 }
 
@@ -118,7 +118,7 @@ pub enum CaptureError {
          and routes, and answers in the name of any port"
     )]
     Rights,
-    /// There is no `nft`.
+    /// The program `nft` is missing.
     #[error("capturing takes the program `nft`, which is not here")]
     NoNft,
     /// There is no such interface.
@@ -133,7 +133,7 @@ pub enum CaptureError {
     /// The kernel refused rules or routes.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// It refused one of them.
+    /// The kernel refused one change of rules or routes.
     #[error("{0}: {1}")]
     Routing(&'static str, rtnetlink::Error),
     /// A socket could not be made.

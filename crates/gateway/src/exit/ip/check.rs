@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 /// Why a packet of a client does not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It is none, or none that is passed on by anybody.
+    /// Not a packet of IP, or one that no router forwards.
     NoPacket,
-    /// Its source is not one of the client's.
+    /// The source is not one of the client's addresses.
     WrongSource,
-    /// It is for another client, or not what was asked for.
+    /// The packet is for another client, or outside what was asked for.
     Prohibited,
 }
 

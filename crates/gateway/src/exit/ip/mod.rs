@@ -64,19 +64,19 @@ pub enum IpError {
     /// The process may not change networks.
     #[error("packets of IP take root, or CAP_NET_ADMIN: a TUN device, routes and firewall rules")]
     Rights,
-    /// There is no `nft`.
+    /// The program `nft` is missing.
     #[error("packets of IP take the program `nft`, which is not here")]
     NoNft,
     /// This machine does not forward.
     #[error("this machine forwards no {0} between its interfaces")]
     NotForwarding(&'static str),
-    /// A pool is in use.
+    /// A pool overlaps a subnet of this machine.
     #[error("the pool {0} and the subnet of {1} have addresses in common")]
     Taken(Prefix, String),
     /// Another process does it.
     #[error("another `anabranch tunnel serve --ip` runs on this machine")]
     Busy,
-    /// There is no device.
+    /// The TUN device could not be made.
     #[error("no TUN device `{DEVICE}`: {0}")]
     Device(io::Error),
     /// The kernel refused the table.
@@ -88,7 +88,7 @@ pub enum IpError {
     /// The kernel refused to tell or be told of addresses and routes.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// It refused one of them.
+    /// The kernel refused an address.
     #[error("an address cannot be added: {0}")]
     Address(rtnetlink::Error),
 }

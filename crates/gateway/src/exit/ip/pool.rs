@@ -19,10 +19,10 @@ const LAST: u32 = 1 << 24;
 /// Why there are no such pools.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoPools {
-    /// Two of one family.
+    /// There are two pools of one address family.
     #[error("{0} and {1}: one pool for each of IPv4 and IPv6")]
     Two(Prefix, Prefix),
-    /// It has too few addresses, or more than there should be.
+    /// The pool has too few addresses, or more than there should be.
     #[error("{0}: expected a prefix of 8 to 29 bits for IPv4, of 32 to 120 for IPv6")]
     Size(Prefix),
 }

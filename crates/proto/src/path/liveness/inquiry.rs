@@ -28,9 +28,9 @@ const PTOS_TO_RESPOND: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inquiry {
     None,
-    /// It is being challenged.
+    /// The path is being challenged.
     Asked,
-    /// It responded: it carries packets both ways.
+    /// The path responded: it carries packets both ways.
     Responded(Instant),
 }
 

@@ -107,9 +107,9 @@ pub(crate) enum Sent {
     /// Nothing: no acknowledgement is waited for. Challenges are such packets too, or a path that
     /// is asked again and again is never probed.
     Unawaited,
-    /// It only asks: a PING that is no probe.
+    /// The packet only asks: a PING that is no probe.
     Question,
-    /// It must be acknowledged.
+    /// The packet must be acknowledged.
     Awaited,
 }
 

@@ -9,9 +9,9 @@ pub struct SteeringRule {
     pub mode: u8,
     /// The 3GPP access, then the other one.
     pub accesses: [SteeringAccess; 2],
-    /// Shares of load balancing are the sender's to choose.
+    /// Whether the sender may choose the shares of load balancing.
     pub autonomous: bool,
-    /// Shares of load balancing follow the terminal's internal state.
+    /// Whether the shares of load balancing follow the terminal's internal state.
     pub assistance: bool,
 }
 
@@ -20,7 +20,7 @@ pub struct SteeringRule {
 pub struct SteeringAccess {
     /// Share of load balancing, in percent.
     pub weight: u8,
-    /// 0 active, 1 standby, 2 no standby, 3 high, 4 low.
+    /// The access's priority: 0 active, 1 standby, 2 no standby, 3 high, 4 low.
     pub priority: u8,
 }
 

@@ -14,12 +14,12 @@ pub enum SteeringMode {
     ActiveStandby = 1,
     /// The lowest forward delay where it is measured, else the lowest RTT.
     SmallestDelay = 2,
-    /// In proportion to the paths' weights.
+    /// All paths, in proportion to their weights.
     LoadBalancing = 3,
     /// The highest priority first; the rest takes the overflow.
     PriorityBased = 4,
-    /// Everything on every path. Of datagrams only critical ones, which the receiving application
-    /// must know from their copies.
+    /// Every path, each with everything. Of datagrams only critical ones, which the receiving
+    /// application must know from their copies.
     Redundant = 5,
 }
 
@@ -52,7 +52,7 @@ impl SteeringMode {
         Self::ALL.into_iter().find(|mode| mode.class() == class)
     }
 
-    /// What it is called, here and in `atsss:mode=`.
+    /// The mode's name, here and in `atsss:mode=`.
     pub fn name(self) -> &'static str {
         MODES[usize::from(self.class()) - 1].0
     }

@@ -78,7 +78,7 @@ pub struct RealHosts {
 }
 
 impl RealHosts {
-    /// A laboratory that reaches both hosts through `reach` and knows the real counterpart of each
+    /// A laboratory on real links: `reach` reaches both hosts, `roads` gives the real link of each
     /// path.
     pub fn new(reach: Box<dyn Reach>, roads: Vec<Road>, conduct: Conduct) -> Self {
         Self {
