@@ -81,13 +81,13 @@ impl Connection {
         };
         let open = self.paths.open().filter_map(Slot::open);
         let in_use = open.filter(|path| {
-            let is_full = path.id() == target && !path.route().app_limited;
+            let is_full = path.id() == target && !path.route().is_app_limited();
             let carries = is_full || path.space().ack_eliciting_in_flight() > 0;
-            path.is_healthy() && path.route().rtt.has_sample() && carries
+            path.is_healthy() && path.route().rtt().has_sample() && carries
         });
         let needs = in_use.map(|path| Need {
-            packets: path.window() / u64::from(path.route().mtu.current()),
-            rtt: path.route().rtt.smoothed(),
+            packets: path.window() / u64::from(path.route().max_datagram_size()),
+            rtt: path.route().rtt().smoothed(),
         });
         let needs: SmallVec<[Need; 4]> = needs.collect();
         self.ack_requests.review(now, bounds, &needs);

@@ -269,7 +269,7 @@ impl Connection {
             .paths
             .open()
             .filter_map(|slot| slot.open())
-            .map(|p| p.route().rtt.smoothed());
+            .map(|p| p.route().rtt().smoothed());
         if let Some(rtt) = slowest.max() {
             self.streams.set_tuning(rtt, now);
         }

@@ -106,10 +106,10 @@ impl Connection {
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
-        let window = path.route().controller.window();
+        let window = path.route().congestion_window();
         let pn = leaving.pn;
         let sent = path.on_sent(now, leaving);
-        let is_resized = path.route().controller.window() != window;
+        let is_resized = path.route().congestion_window() != window;
         if sent.ack_eliciting && level.is_data() {
             self.placement.on_sent(id, &sent);
         }

@@ -113,9 +113,8 @@ impl Connection {
         path: PathId,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let route = &self.paths.path(path)?.route();
-        let (tuple, budget) = (route.tuple, route.amplification.budget());
-        let size = u64::from(route.mtu.current()).min(budget) as usize;
+        let route = self.paths.path(path)?.route();
+        let (tuple, size) = (route.tuple(), route.sendable_datagram_size() as usize);
         let start = buf.len();
         let mut levels = self.close_levels().peekable();
         let mut must_fill = false;

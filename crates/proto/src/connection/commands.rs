@@ -172,7 +172,7 @@ impl Connection {
         code: impl Into<ErrorCode>,
     ) -> Result<(), AbandonPathError> {
         let open = self.paths.open().filter_map(|slot| slot.open());
-        let others = open.filter(|path| path.id() != id && path.route().validated);
+        let others = open.filter(|path| path.id() != id && path.route().is_validated());
         if self.paths.open_path(id).is_none() {
             return Err(AbandonPathError::Unknown);
         }

@@ -99,7 +99,7 @@ impl Connection {
         let Some(path) = self.paths.path(PathId::ZERO) else {
             return;
         };
-        let address = [path.route().tuple.remote.ip()];
+        let address = [path.route().tuple().remote.ip()];
         let (keys, rng) = (&self.identity.keys, &mut self.rng);
         let tokens = (0..self.handshake.tickets_given().max(1))
             .map(|_| keys.seal_new_token(now, &address, rng));

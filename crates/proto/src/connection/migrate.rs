@@ -66,7 +66,7 @@ impl Connection {
         let Some(tuple) = self
             .paths
             .open_path(PathId::ZERO)
-            .map(|path| path.route().tuple)
+            .map(|path| path.route().tuple())
         else {
             return;
         };
@@ -89,7 +89,7 @@ impl Connection {
         let generation = path.next_generation();
         let fresh = (!is_return).then(|| {
             let mut fresh = self.new_route(now, id, tuple, generation);
-            fresh.amplification.on_received(bytes);
+            fresh.on_datagram(bytes);
             fresh
         });
         let Some(path) = self.paths.open_path_mut(id) else {

@@ -148,7 +148,9 @@ impl Beginning {
         if self.side.is_client() || self.address_validated {
             route.set_validated();
         }
-        route.carries_early_data = self.side.is_server();
+        if self.side.is_server() {
+            route.allow_early_data();
+        }
         let space = paths::one_rtt_space(config, rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
         let mut paths = Manager::new(first);

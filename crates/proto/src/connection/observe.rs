@@ -26,7 +26,7 @@ impl Connection {
         let observer = factory.build(&Subject {
             side: self.identity.side,
             original_dcid: self.identity.original_dcid,
-            tuple: path.route().tuple,
+            tuple: path.route().tuple(),
             began: now,
         });
         let keys = self.handshake.keys_updated();
@@ -56,12 +56,12 @@ impl Connection {
             original_dcid: identity.original_dcid,
             local_cid: identity.handshake_scid,
             remote_cid: remote_cid.unwrap_or_default(),
-            tuple: path.route().tuple,
+            tuple: path.route().tuple(),
         };
         outbox.observe(*clock, &started);
         for slot in paths.open() {
             let Some(path) = slot.open() else { continue };
-            let (path, tuple) = (slot.id, path.route().tuple);
+            let (path, tuple) = (slot.id, path.route().tuple());
             outbox.observe(*clock, &Observation::RouteAssigned { path, tuple });
         }
         let params = self.identity.announced(&self.config);

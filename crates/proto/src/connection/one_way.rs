@@ -61,7 +61,7 @@ impl Connection {
             return;
         };
         let packet = acked.iter().find(|(pn, _)| *pn == newly.pn);
-        let generation = path.route().generation;
+        let generation = path.route().generation();
         if packet.is_none_or(|(_, packet)| packet.tuple_generation != generation) {
             return;
         }
@@ -89,10 +89,10 @@ impl Connection {
     pub(super) fn settle_delays(&mut self, arrival: &Arrival) {
         let path = self.paths.slot(arrival.path).and_then(|slot| slot.open());
         let carrier = path
-            .filter(|path| path.route().tuple == arrival.tuple)
+            .filter(|path| path.route().tuple() == arrival.tuple)
             .map(|path| Carrier {
                 path: arrival.path,
-                generation: path.route().generation,
+                generation: path.route().generation(),
                 received: arrival.now,
             });
         match carrier {

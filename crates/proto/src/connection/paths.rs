@@ -46,7 +46,7 @@ impl Connection {
         route.validate(now, &mut self.rng);
         if self.identity.side.is_client() {
             // The client chose the address itself: nobody is amplified at.
-            route.amplification.set_validated();
+            route.lift_amplification_limit();
         }
         self.paths
             .put(Path::new(id, space, route, options, now), options.status);
@@ -66,7 +66,7 @@ impl Connection {
     ) -> Route {
         let mut route = Route::new(&self.config, &mut self.rng, now, id, tuple, generation);
         let limit = self.identity.peer.max_udp_payload_size;
-        route.mtu.set_peer_limit(limit);
+        route.set_peer_limit(limit);
         route
     }
 
@@ -84,8 +84,7 @@ impl Connection {
         // the new path is mute and keeps what it owes; if none comes, its validation fails.
         self.create_path(now, id, tuple, PathOptions::default());
         if let Some(path) = self.paths.path_mut(id) {
-            path.on_datagram(tuple, bytes);
-            path.counters_mut().received_packets += 1;
+            path.on_first_packet(tuple, bytes);
         }
     }
 
@@ -102,7 +101,7 @@ impl Connection {
         if !path.announce(now) {
             return;
         }
-        let tuple = path.route().tuple;
+        let tuple = path.route().tuple();
         // Said again after validation even if said before: some peers forget what they hear of a
         // path that is not open yet (docs/interop.md, D4).
         let slot = self.paths.slot(id);
@@ -118,8 +117,8 @@ impl Connection {
     #[cold]
     pub(super) fn fit_datagrams(&mut self) {
         let open = self.paths.open().filter_map(|slot| slot.open());
-        let validated = open.filter(|path| path.route().validated);
-        if let Some(smallest) = validated.map(|path| path.route().mtu.current()).min() {
+        let validated = open.filter(|path| path.route().is_validated());
+        if let Some(smallest) = validated.map(|path| path.route().max_datagram_size()).min() {
             let room = room_in(u64::from(smallest), Level::OneRtt);
             self.streams.set_datagram_room(room);
         }

@@ -67,7 +67,7 @@ impl Connection {
     fn is_foreign(&self, tuple: Tuple, path: PathId) -> bool {
         let remote = tuple.remote;
         let path = self.paths.path(path);
-        if path.is_some_and(|path| path.route().tuple.remote == remote) {
+        if path.is_some_and(|path| path.route().tuple().remote == remote) {
             return false;
         }
         if self.identity.side.is_client() {
@@ -83,7 +83,7 @@ impl Connection {
         let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
         self.identity.handshake_remote == remote
             || self.identity.preferred_remote(remote.is_ipv4()) == Some(remote)
-            || routes.any(|route| route.tuple.remote == remote)
+            || routes.any(|route| route.tuple().remote == remote)
     }
 
     fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {

@@ -89,7 +89,7 @@ impl Connection {
             }
         }
         if let Some(path) = self.paths.open_path_mut(id) {
-            path.counters_mut().reinjected_bytes += reinjected;
+            path.count_reinjected(reinjected);
         }
         let (path, bytes) = (id, reinjected);
         self.outbox
@@ -134,7 +134,7 @@ impl Connection {
         let mut left = self.paths.census().healthy;
         self.doubt_where(now, |path| {
             let others = left - usize::from(path.is_healthy());
-            if others == 0 || !concerns(path.route().tuple) {
+            if others == 0 || !concerns(path.route().tuple()) {
                 return None;
             }
             let verdict = path.on_refused(now);

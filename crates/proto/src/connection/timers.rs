@@ -76,7 +76,7 @@ impl Connection {
     fn offer_path_timers(&self, path: &Path, waits: bool, common: &Common, first: &mut First) {
         let around = self.paths.surroundings(path, common);
         let own = path.under_way(self.peer_max_ack_delay());
-        let size = u64::from(path.route().mtu.current());
+        let size = u64::from(path.route().max_datagram_size());
         // Only a pacer that is the obstacle: what else stops data has a timer or event of its own.
         let may_carry = path.is_healthy() || !around.others_answer;
         let paced = (waits && may_carry && path.room() >= size)

@@ -66,8 +66,7 @@ impl Connection {
         let wanted = self.flights.wanted(now, &self.handshake, path);
         let last = *wanted.last()?;
         let route = path.route();
-        let size = u64::from(route.mtu.current()).min(route.amplification.budget()) as usize;
-        let tuple = route.tuple;
+        let (tuple, size) = (route.tuple(), route.sendable_datagram_size() as usize);
         let start = buf.len();
         let mut must_fill = false;
         for level in wanted {
@@ -104,7 +103,7 @@ impl Connection {
         let level = self.data_level()?;
         let is_proven = |id: &PathId| {
             let path = self.paths.open_path(*id);
-            path.is_some_and(|path| path.route().validated)
+            path.is_some_and(|path| path.route().is_validated())
         };
         // Connection IDs must be there before the path that uses them. Where no address is proven,
         // the little that may be sent is for the challenge.
@@ -173,7 +172,7 @@ impl Connection {
         let able = |slot: &&Slot| Some(slot.id) == by && slot.takes_frames();
         let slot = self.paths.open().find(able)?;
         let path = slot.open()?;
-        (path.route().validated && path.is_healthy()).then_some(path.id())
+        (path.route().is_validated() && path.is_healthy()).then_some(path.id())
     }
 
     /// Writes datagrams for one route, starting with `first`, while the next job fits the batch.
@@ -187,14 +186,14 @@ impl Connection {
         let path = self.paths.path(first.path)?;
         let (route, ecn) = match path.previous() {
             Some(previous) if first.by_previous() => (previous, None),
-            _ => (path.route(), path.route().ecn.marking()),
+            _ => (path.route(), path.route().ecn_marking()),
         };
-        let (tuple, generation) = (route.tuple, route.generation);
-        let mut limit = usize::from(route.mtu.current());
+        let (tuple, generation) = (route.tuple(), route.generation());
+        let mut limit = usize::from(route.max_datagram_size());
         match first.task {
             Task::MtuProbe { size } => limit = usize::from(size),
             // A size that stopped passing must not look like a dead path.
-            Task::Probe => limit = limit.min(usize::from(route.mtu.safe_size())),
+            Task::Probe => limit = limit.min(usize::from(route.safe_datagram_size())),
             _ => {}
         }
         let full = limit;
@@ -227,8 +226,8 @@ impl Connection {
                 break;
             };
             let route = path.route();
-            let is_same = route.generation == generation && route.ecn.marking() == ecn;
-            let is_roomy = route.validated && limit == full;
+            let is_same = route.generation() == generation && route.ecn_marking() == ecn;
+            let is_roomy = route.is_validated() && limit == full;
             if !is_same || !is_roomy && !self.fits(job, path, limit) {
                 break;
             }
@@ -247,7 +246,7 @@ impl Connection {
     /// Whether a datagram of at most `limit` bytes would hold what the job is about, although the
     /// job was made for a larger one.
     fn fits(&self, job: Job, path: &Path, limit: usize) -> bool {
-        let budget = path.route().amplification.budget();
+        let budget = path.route().amplification_budget();
         let size = limit.min(usize::try_from(budget).unwrap_or(usize::MAX));
         let cid = self
             .paths
@@ -275,7 +274,7 @@ impl Connection {
             Some(previous) if job.by_previous() => (Via::Previous, previous),
             _ => (Via::Route, path.route()),
         };
-        let budget = route.amplification.budget();
+        let budget = route.amplification_budget();
         let end = end.min(start + usize::try_from(budget).unwrap_or(usize::MAX).min(1 << 16));
         let Some(mut packet) = self.begin_packet_via(via, job.path, buf, end) else {
             return 0;
@@ -466,7 +465,7 @@ impl Connection {
         if let Some((path, span)) = self.placement.note_blocked(now, may_send, paths, streams)
             && let Some(path) = self.paths.open_path_mut(path)
         {
-            path.counters_mut().blocking += span;
+            path.count_blocking(span);
         }
     }
 }

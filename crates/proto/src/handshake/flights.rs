@@ -88,7 +88,7 @@ impl Flights {
         };
         let route = path.route();
         let has_room = || {
-            route.free_window() > 0 && route.amplification.budget() >= MIN_DATAGRAM_SIZE as u64 / 2
+            route.free_window() > 0 && route.amplification_budget() >= MIN_DATAGRAM_SIZE as u64 / 2
         };
         handshake.has_keys(level)
             && may_send(path)
@@ -136,7 +136,7 @@ impl Flights {
         lost: &mut Vec<(u64, SentPacket)>,
     ) {
         if let Some(space) = self.space_mut(level) {
-            space.detect_lost(now, &path.route().rtt, lost);
+            space.detect_lost(now, path.route().rtt(), lost);
         }
     }
 
@@ -208,7 +208,7 @@ impl Flights {
         if handshake.is_confirmed() || !may_send(path) {
             return None;
         }
-        let wait = path.route().rtt.pto_base() * (1 << self.pto_count.min(MAX_BACKOFF));
+        let wait = path.route().rtt().pto_base() * (1 << self.pto_count.min(MAX_BACKOFF));
         let armed = LEVELS.into_iter().filter_map(|level| {
             let space = self.space(level)?;
             // Bytes that were lost wait for the window, which data may fill that the peer cannot
@@ -238,7 +238,7 @@ impl Flights {
 
 /// Whether the amplification limit leaves room for a packet.
 fn may_send(path: &Path) -> bool {
-    path.route().amplification.budget() >= MIN_BUDGET
+    path.route().amplification_budget() >= MIN_BUDGET
 }
 
 /// A space whose packets are acknowledged without delay.

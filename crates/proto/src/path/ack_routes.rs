@@ -33,7 +33,7 @@ impl AckRoutes {
         if self.rule != AckReturn::LowestRtt {
             return;
         }
-        let smoothed = |id: PathId| paths.path(id).map(|path| path.route().rtt.smoothed());
+        let smoothed = |id: PathId| paths.path(id).map(|path| path.route().rtt().smoothed());
         let best = paths.control_path(None);
         let kept = self.home.filter(|home| {
             let much_slower = smoothed(*home) > best.and_then(smoothed).map(|rtt| rtt * 9 / 8);

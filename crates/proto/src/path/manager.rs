@@ -261,7 +261,8 @@ impl Manager {
     /// on one of them only.
     #[cold]
     pub(crate) fn last_ways(&self) -> Vec<PathId> {
-        let is_validated = |slot: &&Slot| slot.open().is_some_and(|path| path.route().validated);
+        let is_validated =
+            |slot: &&Slot| slot.open().is_some_and(|path| path.route().is_validated());
         let ids = |slots: &mut dyn Iterator<Item = &Slot>| slots.map(|slot| slot.id).collect();
         let validated: Vec<_> = ids(&mut self.open().filter(is_validated));
         if !validated.is_empty() {
@@ -350,10 +351,10 @@ impl Manager {
         let able = able.filter(|slot| Some(slot.id) != except);
         let best = able.filter_map(Slot::open).min_by_key(|path| {
             (
-                !path.route().validated,
+                !path.route().is_validated(),
                 !path.is_healthy(),
                 path.liveness().pto_count(),
-                path.route().rtt.smoothed(),
+                path.route().rtt().smoothed(),
             )
         });
         best.map(Path::id)

@@ -1,7 +1,7 @@
 //! Paths: their connection IDs, routes, validation, MTU and ECN.
 
 pub(crate) mod ack_routes;
-pub(crate) mod amplification;
+mod amplification;
 pub(crate) mod cids;
 pub(crate) mod ecn;
 mod errors;

@@ -175,9 +175,15 @@ impl Path {
             .flatten()
         {
             if route.tuple == tuple {
-                route.amplification.on_received(bytes);
+                route.on_datagram(bytes);
             }
         }
+    }
+
+    /// The packet that opened the path came along `tuple`, in a datagram of this size.
+    pub(crate) fn on_first_packet(&mut self, tuple: Tuple, bytes: u64) {
+        self.on_datagram(tuple, bytes);
+        self.counters.received_packets += 1;
     }
 
     /// A packet number `pn` came along `tuple` and is authentic; whether it is the newest and from

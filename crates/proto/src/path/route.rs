@@ -2,7 +2,7 @@
 
 use crate::config::TransportConfig;
 use crate::congestion::{Controller, ControllerInit};
-use crate::datagram::Tuple;
+use crate::datagram::{Ecn, Tuple};
 use crate::packet::Frames;
 use crate::path::amplification::Amplification;
 use crate::path::ecn::EcnState;
@@ -26,31 +26,31 @@ const PROOF_LEN: usize = 9;
 /// Migration replaces the route; the path, its packet numbers and connection IDs stay.
 #[derive(Debug)]
 pub(crate) struct Route {
-    pub(crate) tuple: Tuple,
+    pub(super) tuple: Tuple,
     /// Counts the routes of a path: a sent packet names the one it left by.
-    pub(crate) generation: u32,
-    pub(crate) rtt: RttEstimator,
-    pub(crate) controller: Box<dyn Controller>,
-    pub(crate) pacer: Pacer,
+    pub(super) generation: u32,
+    pub(super) rtt: RttEstimator,
+    pub(super) controller: Box<dyn Controller>,
+    pub(super) pacer: Pacer,
     /// Whether the pacer gets a rate.
     paced: bool,
-    pub(crate) rate: DeliveryRate,
-    pub(crate) mtu: MtuDiscovery,
-    pub(crate) ecn: EcnState,
-    pub(crate) amplification: Amplification,
+    pub(super) rate: DeliveryRate,
+    pub(super) mtu: MtuDiscovery,
+    pub(super) ecn: EcnState,
+    pub(super) amplification: Amplification,
     /// The validation under way, if any.
-    pub(crate) validation: Option<Validation>,
+    pub(super) validation: Option<Validation>,
     /// Whether the far end is proven, or needs no proof.
-    pub(crate) validated: bool,
+    pub(super) validated: bool,
     /// Set on the route of a server's handshake: data may leave before the far end is proven
     /// (0.5-RTT), within the amplification limit.
-    pub(crate) carries_early_data: bool,
+    carries_early_data: bool,
     /// Challenges of the peer that arrived by this route.
-    pub(crate) responses: Responses,
+    pub(super) responses: Responses,
     /// Bytes sent by this route and neither acknowledged nor lost, over all packet number spaces.
-    pub(crate) in_flight: u64,
+    pub(super) in_flight: u64,
     /// Whether room was left unused when there was nothing to send (RFC 9002, section 7.8).
-    pub(crate) app_limited: bool,
+    pub(super) app_limited: bool,
 }
 
 impl Route {
@@ -88,6 +88,124 @@ impl Route {
             in_flight: 0,
             app_limited: false,
         }
+    }
+
+    pub(crate) fn tuple(&self) -> Tuple {
+        self.tuple
+    }
+
+    /// Tells the routes of a path apart.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    pub(crate) fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// The window that the controller allows, whatever mechanisms leave of it.
+    pub(crate) fn congestion_window(&self) -> u64 {
+        self.controller.window()
+    }
+
+    pub(crate) fn ssthresh(&self) -> u64 {
+        self.controller.ssthresh()
+    }
+
+    /// Whether the controller still makes up for a loss.
+    pub(crate) fn is_in_recovery(&self) -> bool {
+        self.controller.in_recovery()
+    }
+
+    /// Bytes sent by this route and neither acknowledged nor lost, over all packet number spaces.
+    pub(crate) fn bytes_in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Whether room was left unused when there was nothing to send.
+    pub(crate) fn is_app_limited(&self) -> bool {
+        self.app_limited
+    }
+
+    /// The measured delivery rate in bytes per second.
+    pub(crate) fn delivery_rate(&self) -> u64 {
+        self.rate.bandwidth()
+    }
+
+    /// The pacer's rate in bytes per second, if it has one.
+    pub(crate) fn pacing_rate(&self) -> Option<u64> {
+        self.pacer.rate()
+    }
+
+    /// UDP payload of the largest packet to send, in bytes.
+    pub(crate) fn max_datagram_size(&self) -> u16 {
+        self.mtu.current()
+    }
+
+    /// UDP payload that every path carries, in bytes.
+    pub(crate) fn safe_datagram_size(&self) -> u16 {
+        self.mtu.safe_size()
+    }
+
+    /// The size of the MTU probe that may be sent now, if one is due.
+    pub(crate) fn due_mtu_probe(&self) -> Option<u16> {
+        self.mtu.probe_due()
+    }
+
+    /// The mark that packets leave with.
+    pub(crate) fn ecn_marking(&self) -> Option<Ecn> {
+        self.ecn.marking()
+    }
+
+    pub(crate) fn is_ecn_capable(&self) -> bool {
+        self.ecn.is_capable()
+    }
+
+    /// Whether the far end is proven, or needs no proof.
+    pub(crate) fn is_validated(&self) -> bool {
+        self.validated
+    }
+
+    /// Bytes that may be sent before the far end is proven; `u64::MAX` if there is no limit.
+    pub(crate) fn amplification_budget(&self) -> u64 {
+        self.amplification.budget()
+    }
+
+    /// Whether the amplification limit leaves room for a packet that says anything.
+    pub(crate) fn leaves_room(&self) -> bool {
+        self.amplification.leaves_room()
+    }
+
+    /// As [`max_datagram_size`](Self::max_datagram_size), as far as the amplification limit goes.
+    pub(crate) fn sendable_datagram_size(&self) -> u64 {
+        u64::from(self.mtu.current()).min(self.amplification.budget())
+    }
+
+    /// Whether a challenge or an answer waits, and may be sent.
+    pub(crate) fn owes_proof(&self, now: Instant) -> bool {
+        let validation = self.validation.as_ref();
+        (validation.is_some_and(|it| it.wants_challenge(now)) || !self.responses.is_empty())
+            && self.amplification.leaves_room()
+    }
+
+    /// The peer takes no larger datagrams.
+    pub(crate) fn set_peer_limit(&mut self, bytes: u64) {
+        self.mtu.set_peer_limit(bytes);
+    }
+
+    /// Data may leave before the far end is proven: this is the route of a server's handshake.
+    pub(crate) fn allow_early_data(&mut self) {
+        self.carries_early_data = true;
+    }
+
+    /// Nobody is amplified at, although nothing is proven: the far end is our own choice.
+    pub(crate) fn lift_amplification_limit(&mut self) {
+        self.amplification.set_validated();
+    }
+
+    /// A datagram of this size came from the far end.
+    pub(crate) fn on_datagram(&mut self, bytes: u64) {
+        self.amplification.on_received(bytes);
     }
 
     /// Exchanges the far ends of two routes, and what was proven of them. RTT, window, pacer, MTU

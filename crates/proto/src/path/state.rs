@@ -241,9 +241,14 @@ impl Path {
         self.counters.rescued_bytes += bytes;
     }
 
-    /// For those who count what they did for the path.
-    pub(crate) fn counters_mut(&mut self) -> &mut PathCounters {
-        &mut self.counters
+    /// Stream bytes in flight here are offered to other paths, as this one does not answer.
+    pub(crate) fn count_reinjected(&mut self, bytes: u64) {
+        self.counters.reinjected_bytes += bytes;
+    }
+
+    /// The connection could send nothing for so long because it waited for data in flight here.
+    pub(crate) fn count_blocking(&mut self, span: Duration) {
+        self.counters.blocking += span;
     }
 
     /// Ignores `options.status`, which the slot owns.
@@ -266,12 +271,12 @@ impl Path {
 
     /// The client chose the address itself: nobody is amplified at.
     pub(crate) fn lift_amplification_limit(&mut self) {
-        self.route.amplification.set_validated();
+        self.route.lift_amplification_limit();
     }
 
     /// The peer takes no larger datagrams.
     pub(crate) fn set_peer_limit(&mut self, limit: u64) {
-        self.route.mtu.set_peer_limit(limit);
+        self.route.set_peer_limit(limit);
     }
 
     /// Larger packets are tried once the next one is acknowledged.

@@ -320,7 +320,7 @@ impl Placement {
         let fastest = open.map(|path| path.pto(sight.max_ack_delay)).min();
         let longest = sight.now + fastest.unwrap_or(SHORTEST_HOLD).max(SHORTEST_HOLD);
         let in_flight = sight.paths.open().filter_map(Slot::open);
-        let in_flight = in_flight.map(|path| path.route().in_flight).sum();
+        let in_flight = in_flight.map(|path| path.route().bytes_in_flight()).sum();
         let named = answers.into_iter().flatten().filter_map(named);
         let wanted = named.filter(|until| *until > sight.now).min();
         self.waits.hold(view.unit.class, wanted, longest, in_flight);

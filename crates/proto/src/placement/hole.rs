@@ -35,7 +35,7 @@ pub(super) fn owner(paths: &Manager, hole: &Hole) -> Option<PathId> {
     let carriers = carriers(paths, hole);
     let carriers = carriers.iter().filter_map(|id| paths.path(id));
     carriers
-        .min_by_key(|path| path.route().rtt.smoothed())
+        .min_by_key(|path| path.route().rtt().smoothed())
         .map(Path::id)
 }
 

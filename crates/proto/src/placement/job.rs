@@ -2,7 +2,6 @@
 
 use crate::path::PathSet;
 use crate::path::manager::Slot;
-use crate::path::route::Route;
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
 use crate::sched::UnitKind;
@@ -93,18 +92,15 @@ impl Job {
     }
 
     fn task_of(now: Instant, slot: &Slot, path: &Path, confirmed: bool) -> Option<Task> {
-        let proves = |route: &Route| {
-            let validation = route.validation.as_ref();
-            (validation.is_some_and(|it| it.wants_challenge(now)) || !route.responses.is_empty())
-                && route.amplification.leaves_room()
-        };
         let route = path.route();
-        let previous = path.previous().is_some_and(proves) && !proves(route);
-        let previous = previous && slot.remote_cids.kept().is_some();
-        if previous || proves(route) {
+        let owes_proof = route.owes_proof(now);
+        let previous = !owes_proof
+            && path.previous().is_some_and(|old| old.owes_proof(now))
+            && slot.remote_cids.kept().is_some();
+        if previous || owes_proof {
             return Some(Task::Validate { previous });
         }
-        if !route.validated {
+        if !route.is_validated() {
             return None;
         }
         if path.liveness().owes_probe() {
@@ -113,7 +109,7 @@ impl Job {
         // A probe must not wait behind a full window for ever, nor exceed it.
         if confirmed
             && path.is_healthy()
-            && let Some(size) = route.mtu.probe_due()
+            && let Some(size) = route.due_mtu_probe()
             && route.free_window() >= u64::from(size)
         {
             return Some(Task::MtuProbe { size });

@@ -67,9 +67,7 @@ const NUMBER_AND_TAG: usize = 4 + 16;
 
 /// Room for frames in a packet on the path, whatever its packet number and connection IDs.
 pub(crate) fn room_on(path: &Path, level: Level) -> usize {
-    let route = path.route();
-    let size = u64::from(route.mtu.current()).min(route.amplification.budget());
-    room_in(size, level)
+    room_in(path.route().sendable_datagram_size(), level)
 }
 
 /// Room for frames in a packet of this size.

@@ -280,7 +280,7 @@ impl Placement {
     ) -> Option<Job> {
         let room = |id| {
             let path = paths.ready(id, now)?;
-            let largest = u64::from(path.route().mtu.current());
+            let largest = u64::from(path.route().max_datagram_size());
             Some(Room {
                 next: room_on(path, level),
                 full: room_in(largest, Level::OneRtt),

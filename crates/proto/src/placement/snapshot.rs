@@ -29,7 +29,7 @@ impl Placement {
             if !self.chunks.is_empty() {
                 view.queued = self.left(path.id());
             }
-            tight |= !path.route().validated;
+            tight |= !path.route().is_validated();
             views.push(view);
         }
         tight
@@ -51,33 +51,33 @@ impl Placement {
 
 fn snapshot(slot: &Slot, path: &Path, now: Instant) -> PathView {
     let route = path.route();
-    let size = route.mtu.current();
+    let size = route.max_datagram_size();
     PathView {
         id: path.id(),
         status: slot.status(),
         state: path.state(),
-        smoothed_rtt: if route.rtt.has_sample() {
-            route.rtt.smoothed()
+        smoothed_rtt: if route.rtt().has_sample() {
+            route.rtt().smoothed()
         } else {
             Duration::ZERO
         },
-        rttvar: route.rtt.rttvar(),
-        latest_rtt: route.rtt.latest(),
-        min_rtt: route.rtt.min(),
+        rttvar: route.rtt().rttvar(),
+        latest_rtt: route.rtt().latest(),
+        min_rtt: route.rtt().min(),
         forward_delay_us: None,
         forward_jitter_us: 0,
         congestion_window: path.window(),
-        ssthresh: route.controller.ssthresh(),
-        bytes_in_flight: route.in_flight,
+        ssthresh: route.ssthresh(),
+        bytes_in_flight: route.bytes_in_flight(),
         queued: 0,
-        delivery_rate: route.rate.bandwidth(),
-        pacing_rate: route.pacer.rate().unwrap_or(0),
+        delivery_rate: route.delivery_rate(),
+        pacing_rate: route.pacing_rate().unwrap_or(0),
         pacer_ready: path.ready_at(now, u64::from(size)),
         loss: path.loss(),
         pto_count: path.liveness().pto_count(),
         last_ack: path.liveness().last_ack(),
-        in_recovery: route.controller.in_recovery(),
-        app_limited: route.app_limited,
+        in_recovery: route.is_in_recovery(),
+        app_limited: route.is_app_limited(),
         max_datagram_size: size,
         weight: path.weighing().weight,
         priority: path.weighing().priority,

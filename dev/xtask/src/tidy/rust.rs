@@ -39,6 +39,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("crates/proto/src/life.rs", "Life"),
     ("crates/proto/src/outbox.rs", "Outbox"),
     ("crates/proto/src/path/ack_routes.rs", "AckRoutes"),
+    ("crates/proto/src/path/route.rs", "Route"),
     ("crates/proto/src/path/state.rs", "Path"),
     ("crates/proto/src/path/liveness/mod.rs", "Liveness"),
     ("crates/proto/src/path/manager.rs", "Manager"),

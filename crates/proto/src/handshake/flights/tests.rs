@@ -15,7 +15,7 @@ fn path(rng: &mut Rng) -> Path {
     };
     let (config, now) = (TransportConfig::default(), Instant::ZERO);
     let mut route = Route::new(&config, rng, now, PathId::ZERO, tuple, 0);
-    route.amplification.set_validated();
+    route.lift_amplification_limit();
     let space = PacketSpace::new(rng);
     Path::new(PathId::ZERO, space, route, PathOptions::default(), now)
 }
@@ -26,7 +26,7 @@ fn a_client_probes_ever_later_although_nothing_is_in_flight() {
     let (mut flights, path) = (Flights::new(&mut rng), path(&mut rng));
     let Pair { client, server } = Pair::new(&client_config(), &server_config());
     assert_eq!(flights.deadline(&server, Some(&path)), None);
-    let pto = path.route().rtt.pto_base();
+    let pto = path.route().rtt().pto_base();
     let first = Instant::ZERO + pto;
     assert_eq!(flights.deadline(&client, Some(&path)), Some(first));
     assert_eq!(flights.probe(Instant::ZERO, &client, &path), None, "early");

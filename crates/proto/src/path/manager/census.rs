@@ -101,7 +101,7 @@ impl Manager {
 /// Whether two paths share a bottleneck: as measured, or else assumed if they have an end in
 /// common.
 fn share(path: &Path, other: &Path, bottlenecks: &Bottlenecks) -> bool {
-    let (one, two) = (&path.route().tuple, &other.route().tuple);
+    let (one, two) = (path.route().tuple(), other.route().tuple());
     let has_common_end = || one.socket == two.socket || one.remote.ip() == two.remote.ip();
     let measured = bottlenecks.shares(path.id(), other.id());
     measured.unwrap_or_else(has_common_end)

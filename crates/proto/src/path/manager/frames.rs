@@ -100,7 +100,7 @@ impl Manager {
     /// the path is being opened.
     pub(crate) fn write_answer_cid(&mut self, id: PathId, frames: &mut Frames<'_>) -> bool {
         let slot = self.slot_mut(id);
-        let is_new = |slot: &Slot| slot.open().is_some_and(|path| !path.route().validated);
+        let is_new = |slot: &Slot| slot.open().is_some_and(|path| !path.route().is_validated());
         let Some(mut slot) = slot.filter(|slot| is_new(slot)) else {
             return false;
         };

@@ -117,7 +117,7 @@ impl Slot {
 
     /// Whether a packet with any frame may be sent on the path.
     pub(crate) fn takes_frames(&self) -> bool {
-        let is_roomy = |path: &Path| path.route().amplification.leaves_room();
+        let is_roomy = |path: &Path| path.route().leaves_room();
         self.remote_cids.has_active() && self.open().is_some_and(is_roomy)
     }
 
@@ -148,7 +148,7 @@ impl Slot {
         let routes = [current].into_iter().chain(previous);
         let deadlines = routes.filter_map(|(route, has_cid)| {
             let at = route.validation.as_ref()?.deadline()?;
-            let is_mute = !has_cid || !route.amplification.leaves_room();
+            let is_mute = !has_cid || !route.leaves_room();
             let is_stuck = at <= now && is_mute;
             Some(if is_stuck { now + STUCK_VALIDATION } else { at })
         });

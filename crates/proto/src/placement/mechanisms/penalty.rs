@@ -68,12 +68,12 @@ impl Record {
     pub(super) fn penalise(&mut self, now: Instant, path: &Path, fast_rtt: Duration) {
         let route = path.route();
         let recent = self.penalised_at.is_some_and(|at| now.since(at) < fast_rtt);
-        if recent || route.rtt.smoothed() <= fast_rtt || route.controller.in_recovery() {
+        if recent || route.rtt().smoothed() <= fast_rtt || route.is_in_recovery() {
             return;
         }
         let window = path.window() / 2;
         self.penalty = Some(Penalty {
-            window: window.max(u64::from(route.mtu.current())),
+            window: window.max(u64::from(route.max_datagram_size())),
             since: now,
         });
         self.penalised_at = Some(now);
@@ -83,15 +83,15 @@ impl Record {
     /// bufferbloat.
     pub(super) fn cap(&mut self, now: Instant, path: &Path, bloat: Option<f64>) -> u64 {
         let route = path.route();
-        let window = route.controller.window();
-        let packet = u64::from(route.mtu.current());
-        let smoothed = route.rtt.smoothed();
+        let window = route.congestion_window();
+        let packet = u64::from(route.max_datagram_size());
+        let smoothed = route.rtt().smoothed();
         let mut cap = u64::MAX;
         if let Some(factor) = bloat
-            && route.rtt.has_sample()
+            && route.rtt().has_sample()
         {
-            let latest = route.rtt.latest();
-            let min = self.recent_min.update(now, route.generation, latest);
+            let latest = route.rtt().latest();
+            let min = self.recent_min.update(now, route.generation(), latest);
             cap = bloat_cap(window, min, smoothed, factor, packet);
         }
         if let Some(Penalty {

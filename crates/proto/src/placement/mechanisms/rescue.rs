@@ -42,17 +42,18 @@ impl Mechanisms {
         let from = hole::owner(paths, &hole)?;
         let ready = paths.open().filter_map(|slot| slot.ready(now));
         let free = ready.filter(|path| path.id() != from && !hole.ever.contains(path.id()));
-        let fast = free.min_by_key(|path| path.route().rtt.smoothed())?;
-        let (id, rtt) = (fast.id(), fast.route().rtt.smoothed());
+        let fast = free.min_by_key(|path| path.route().rtt().smoothed())?;
+        let (id, rtt) = (fast.id(), fast.route().rtt().smoothed());
         let slow = paths.path(from)?;
         if mode == Rescue::CopyAndPenalise && blockade == Blockade::ReceiveWindow {
             self.penalise(now, paths.open_path(from), rtt);
         }
         let route = slow.route();
-        let packet = u64::from(route.mtu.current());
-        let window = route.controller.window();
+        let packet = u64::from(route.max_datagram_size());
+        let window = route.congestion_window();
         let live = hole.live.len().max(1);
-        if live >= self.max_copies || !is_worth_copying(rtt, route.rtt.smoothed(), window, packet) {
+        if live >= self.max_copies || !is_worth_copying(rtt, route.rtt().smoothed(), window, packet)
+        {
             return None;
         }
         let length = hole::copyable_of(paths, &hole, from).min(LARGEST_COPY);

@@ -21,13 +21,13 @@ fn weight(split: Split, path: &Path, measured: bool) -> u64 {
         Split::Off => 0,
         Split::Equal => 1,
         Split::Proportional if measured => bytes_per_rtt(path),
-        Split::Proportional => path.route().controller.window().max(1),
+        Split::Proportional => path.route().congestion_window().max(1),
     }
 }
 
 fn bytes_per_rtt(path: &Path) -> u64 {
-    let rtt = path.route().rtt.smoothed().as_micros();
-    let bytes = u128::from(path.route().rate.bandwidth()) * rtt / 1_000_000;
+    let rtt = path.route().rtt().smoothed().as_micros();
+    let bytes = u128::from(path.route().delivery_rate()) * rtt / 1_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX >> 8)
 }
 
@@ -56,9 +56,9 @@ impl Mechanisms {
             let slots = slots.filter(|slot| !wanted || is_wanted(slot));
             slots.filter_map(Slot::open)
         };
-        let in_flight: u64 = in_use().map(|path| path.route().in_flight).sum();
+        let in_flight: u64 = in_use().map(|path| path.route().bytes_in_flight()).sum();
         let measured =
-            in_use().all(|path| bytes_per_rtt(path) > 0 && path.route().rtt.has_sample());
+            in_use().all(|path| bytes_per_rtt(path) > 0 && path.route().rtt().has_sample());
         let buffers = [
             (settings.split_send, self.send_buffer),
             // Credit may return before the acknowledgements of slow paths do, so that both together
@@ -73,7 +73,7 @@ impl Mechanisms {
             weights.fold(0, u64::saturating_add)
         });
         for (id, path) in paths.open_mut() {
-            let packet = u64::from(path.route().mtu.current());
+            let packet = u64::from(path.route().max_datagram_size());
             let mut cap = self.record(id).cap(now, path, settings.bufferbloat_factor);
             for ((split, total), sum) in buffers.into_iter().zip(sums) {
                 if split != Split::Off {
