@@ -126,24 +126,20 @@ impl Connection {
         self.on_path_responded(now, id);
     }
 
-    /// Gives up on routes that did not answer.
-    pub(super) fn handle_validation_timeout(&mut self, now: Instant, id: PathId) {
-        let others = self.paths.open_count() > 1;
-        let Some(path) = self.paths.open_path_mut(id) else {
-            return;
-        };
-        match path.on_validation_timeout(now, &mut self.rng, others, self.config.ecn) {
-            Some(Failed::Returned(tuple)) => {
+    /// The far end of a path did not answer in time.
+    #[cold]
+    pub(super) fn on_validation_failed(&mut self, now: Instant, id: PathId, failed: Failed) {
+        match failed {
+            Failed::Returned(tuple) => {
                 self.paths.change_cids(id, RemoteCids::move_back);
                 self.outbox
                     .observe(now, &Observation::RouteAssigned { path: id, tuple });
                 self.outbox.notice(now, PathNotice::Moved { id, tuple });
             }
-            Some(Failed::Lost) => {
+            Failed::Lost => {
                 let code = TransportErrorCode::PATH_UNSTABLE_OR_POOR.0;
                 self.abandon(now, id, code, false);
             }
-            None => {}
         }
     }
 }

@@ -32,12 +32,11 @@ impl Connection {
             self.life.on_straggler(path);
             return;
         }
-        if self.is_foreign(tuple, path) {
+        if !self.admit(tuple, path, data.len() as u64) {
             self.outbox
                 .on_dropped(now, path, data.len(), DropReason::ForeignAddress);
             return;
         }
-        self.account_received(tuple, path, data.len() as u64);
         let is_small = data.len() < MIN_DATAGRAM_SIZE;
         let mut rest = data;
         while !rest.is_empty() {
@@ -60,36 +59,46 @@ impl Connection {
         }
     }
 
+    /// Puts a datagram on its path's account, unless it [is foreign](Self::is_foreign); whether it
+    /// is to be read.
+    fn admit(&mut self, tuple: Tuple, id: PathId, bytes: u64) -> bool {
+        let path = self.paths.path_mut(id);
+        let has_path = path.is_some();
+        if let Some(path) = path
+            && path.route().tuple().remote == tuple.remote
+        {
+            path.on_datagram(tuple, bytes);
+            return true;
+        }
+        if self.is_foreign(tuple.remote, has_path) {
+            return false;
+        }
+        if let Some(path) = self.paths.path_mut(id) {
+            path.on_datagram(tuple, bytes);
+        }
+        true
+    }
+
     /// Whether a datagram comes from an address that its sender must not use: it is as good as lost
     /// (RFC 9000, section 9). To a client that is each address it does not know as its server's;
     /// to a server that allows no moves (`disable_active_migration`), each that its path is not at.
-    /// Our own end may differ: the client was invited to a preferred address.
-    fn is_foreign(&self, tuple: Tuple, path: PathId) -> bool {
-        let remote = tuple.remote;
-        let path = self.paths.path(path);
-        if path.is_some_and(|path| path.route().tuple().remote == remote) {
-            return false;
-        }
+    /// Our own end may differ: the client was invited to a preferred address. Asked only of an
+    /// address that the path is not at; `has_path` tells that there is one.
+    #[cold]
+    fn is_foreign(&self, remote: SocketAddr, has_path: bool) -> bool {
         if self.identity.side.is_client() {
             return !self.knows_server_at(remote);
         }
-        path.is_some() && !self.config.migration && self.handshake.is_confirmed()
+        has_path && !self.config.migration && self.handshake.is_confirmed()
     }
 
     /// Whether a client sends to this address, did so, or was told that its server is there too.
-    #[cold]
     fn knows_server_at(&self, remote: SocketAddr) -> bool {
         let paths = self.paths.in_use().filter_map(Slot::path);
         let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
         self.identity.handshake_remote == remote
             || self.identity.preferred_remote(remote.is_ipv4()) == Some(remote)
             || routes.any(|route| route.tuple().remote == remote)
-    }
-
-    fn account_received(&mut self, tuple: Tuple, path: PathId, bytes: u64) {
-        if let Some(path) = self.paths.path_mut(path) {
-            path.on_datagram(tuple, bytes);
-        }
     }
 
     /// Tells what the next packet is; `None` if the rest of the datagram holds none.

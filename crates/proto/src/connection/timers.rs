@@ -24,8 +24,8 @@ use crate::handshake::Level;
 use crate::handshake::flights::LEVELS;
 use crate::idle;
 use crate::path::PathSet;
-use crate::path::manager::Common;
-use crate::path::state::Path;
+use crate::path::manager::{Common, Slot};
+use crate::path::state::{Path, TimedOut};
 use crate::time::{Duration, Instant};
 use crate::timer::{First, Timer};
 use crate::wire::PathId;
@@ -119,8 +119,16 @@ impl Connection {
         self.handshake.handle_timeout(now);
         self.placement.on_timeout(now);
         // No more paths are open at a time than the set has room for.
-        let ids: PathSet = self.paths.open().map(|slot| slot.id).collect();
+        let open = || self.paths.open().filter_map(Slot::open);
+        let ids: PathSet = open().map(Path::id).collect();
+        let losing: PathSet = open()
+            .filter(|path| path.has_lost(now))
+            .map(Path::id)
+            .collect();
         for id in ids.iter() {
+            if losing.contains(id) {
+                self.detect_lost(now, Level::OneRtt, id);
+            }
             self.handle_path_timeout(now, id);
             if self.life.is_over() {
                 return;
@@ -149,23 +157,18 @@ impl Connection {
     }
 
     fn handle_path_timeout(&mut self, now: Instant, id: PathId) {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let Some(path) = self.paths.open_path(id) else {
+        let (common, max_ack_delay) = (self.common(), self.peer_max_ack_delay());
+        let (rng, use_ecn) = (&mut self.rng, self.config.ecn);
+        let timed_out = self
+            .paths
+            .on_timeout(now, rng, id, &common, max_ack_delay, use_ecn);
+        let Some(TimedOut { failed, verdicts }) = timed_out else {
             return;
         };
-        if due(path.space().loss_time()) {
-            self.detect_lost(now, Level::OneRtt, id);
+        if let Some(failed) = failed {
+            self.on_validation_failed(now, id, failed);
         }
-        self.handle_validation_timeout(now, id);
-        let Some(path) = self.paths.open_path(id) else {
-            return;
-        };
-        let around = self.paths.surroundings(path, &self.common());
-        let max_ack_delay = self.peer_max_ack_delay();
-        let Some(path) = self.paths.open_path_mut(id) else {
-            return;
-        };
-        for verdict in path.on_timeout(now, max_ack_delay, &around) {
+        for verdict in verdicts {
             self.carry_out(now, id, verdict);
         }
     }

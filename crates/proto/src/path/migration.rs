@@ -138,7 +138,7 @@ impl Path {
     }
 
     /// Gives up on routes that did not answer in time; `others` tells that other paths are open.
-    pub(crate) fn on_validation_timeout(
+    pub(super) fn on_validation_timeout(
         &mut self,
         now: Instant,
         rng: &mut Rng,

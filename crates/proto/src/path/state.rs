@@ -1,6 +1,7 @@
 //! One open path.
 
 use super::liveness::{Liveness, Surroundings, UnderWay, Verdict, Verdicts};
+use super::migration::Failed;
 use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
@@ -10,6 +11,7 @@ use crate::datagram::Tuple;
 use crate::event::Metrics;
 use crate::path::PathState;
 use crate::recovery::{PacketPairs, PacketSpace, SentPacket};
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
@@ -96,6 +98,14 @@ pub struct PathCounters {
     pub doubts: u64,
     /// Packets received with a congestion mark.
     pub ce_marks: u64,
+}
+
+/// What came of time that passed.
+#[derive(Debug)]
+pub(crate) struct TimedOut {
+    /// The far end did not answer.
+    pub(crate) failed: Option<Failed>,
+    pub(crate) verdicts: Verdicts,
 }
 
 /// One open path: its packet numbers, its route, its health.
@@ -482,19 +492,30 @@ impl Path {
         }
     }
 
-    /// Time has passed.
-    pub(crate) fn on_timeout(
+    /// Whether the loss time is over.
+    pub(crate) fn has_lost(&self, now: Instant) -> bool {
+        self.space.loss_time().is_some_and(|at| at <= now)
+    }
+
+    /// Time has passed; what was lost is known already.
+    pub(super) fn on_timeout(
         &mut self,
         now: Instant,
+        rng: &mut Rng,
         max_ack_delay: Duration,
         around: &Surroundings,
-    ) -> Verdicts {
-        let own = self.under_way(max_ack_delay);
-        let verdicts = self.liveness.on_timeout(now, &own, around);
+        use_ecn: bool,
+    ) -> TimedOut {
+        let failed = self.on_validation_timeout(now, rng, around.several, use_ecn);
+        let mut verdicts = Verdicts::new();
+        if failed != Some(Failed::Lost) {
+            let own = self.under_way(max_ack_delay);
+            verdicts = self.liveness.on_timeout(now, &own, around);
+        }
         for verdict in &verdicts {
             self.obey(now, *verdict);
         }
-        verdicts
+        TimedOut { failed, verdicts }
     }
 
     /// Something ack-eliciting among `acked` was acknowledged.

@@ -3,7 +3,8 @@
 use super::{Manager, Slot};
 use crate::congestion::{Bottlenecks, Member};
 use crate::path::liveness::Surroundings;
-use crate::path::state::Path;
+use crate::path::state::{Path, TimedOut};
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 
@@ -73,6 +74,22 @@ impl Manager {
             keep_alive: common.keep_alive,
             idle_timeout: common.idle_timeout,
         }
+    }
+
+    /// Time has passed for an open path, which is looked up once for all that may come of it.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        id: PathId,
+        common: &Common,
+        max_ack_delay: Duration,
+        use_ecn: bool,
+    ) -> Option<TimedOut> {
+        let at = self.index(id)?;
+        let around = self.surroundings(self.slots[at].open()?, common);
+        let path = self.slots[at].open_mut()?;
+        Some(path.on_timeout(now, rng, max_ack_delay, &around, use_ecn))
     }
 
     /// Fills `members` with what a coupled controller of the path `target` may look at: nothing if
