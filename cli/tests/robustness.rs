@@ -432,15 +432,11 @@ fn mistakes_in_arguments_end_with_code_2_and_the_nearest_right_word() {
         return;
     };
     let url = format!("anabranch://{}@10.99.0.1/data", "0".repeat(64));
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["gett", &url], "'get'"),
         (&["get", &url, "--shceduler", "min-rtt"], "'--scheduler'"),
         (&["get", &url, "--scheduler", "min-rt"], "`min-rtt`"),
         (&["get", &url, "--scheduler", "ecf:bata=1"], "`beta`"),
-        (
-            &["get", &url, "--scheduler", "min-rtt:idle=tail"],
-            "`tail+min-rtt` for tail",
-        ),
         (&["get", &url, "--congestion", "cubik"], "`cubic`"),
         (&["get", &url, "--path", "paht0"], "`path0`"),
         (&["get", &url, "--path", "path0,bakcup"], "`backup`"),

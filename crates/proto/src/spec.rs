@@ -311,16 +311,6 @@ pub enum SpecError {
         /// All keys.
         known: Vec<String>,
     },
-    /// The parameter is no more; something else says the same.
-    #[error("`{owner}` has no parameter `{key}` any more: write {instead}")]
-    RetiredKey {
-        /// Whose parameter it was.
-        owner: String,
-        /// What was typed.
-        key: &'static str,
-        /// What to write now.
-        instead: &'static str,
-    },
     /// The parameter cannot have this value.
     #[error("`{owner}` cannot use `{key}={value}`: expected {expected}")]
     BadValue {

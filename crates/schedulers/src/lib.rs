@@ -35,38 +35,10 @@ pub use classes::Classes;
 pub use names::Names;
 
 use anabranch_proto::config::TransportConfig;
-use anabranch_proto::sched::{Registry, Retired, SchedulerFactory};
+use anabranch_proto::sched::{Registry, SchedulerFactory};
 
 /// The scheduler to use unless there is reason for another. `docs/auto.md` says what it does.
 pub const RECOMMENDED: &str = "auto";
-
-/// Parameters of former days, and what says the same now.
-const RETIRED: [Retired; 7] = [
-    retired(
-        "min-rtt",
-        "idle",
-        "`min-rtt` for hold, `tail+min-rtt` for tail, \
-        `copies+min-rtt:copies.mode=idle` for copy",
-    ),
-    retired(
-        "min-rtt",
-        "copies",
-        "`copies+min-rtt:copies.mode=opportunistic` or `copies.mode=idle`",
-    ),
-    retired("min-rtt", "probe", "`probe+min-rtt:probe.rtts=N`"),
-    retired("min-rtt", "freshness", "`probe+min-rtt`"),
-    retired("min-rtt", "limit-ms", "`fit-rtt:limit-ms=N`"),
-    retired("min-rtt", "skip-recovery", "`fit-rtt:skip-recovery=true`"),
-    retired("priority", "probe-ms", "`probe+priority:probe.min-ms=N`"),
-];
-
-const fn retired(scheduler: &'static str, key: &'static str, instead: &'static str) -> Retired {
-    Retired {
-        scheduler,
-        key,
-        instead,
-    }
-}
 
 /// Every scheduler and every wrapper, `min-rtt` first.
 pub fn builtin() -> Registry {
@@ -76,9 +48,6 @@ pub fn builtin() -> Registry {
     }
     for wrapper in wrappers::ENTRIES {
         registry.register_wrapper(wrapper);
-    }
-    for retired in RETIRED {
-        registry.retire(retired);
     }
     registry
 }

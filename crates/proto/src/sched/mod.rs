@@ -22,7 +22,7 @@ pub use class::{ClassSet, MAX_CLASSES};
 pub use contest::{Contest, lowest_rtt, rank};
 pub use factory::SchedulerFactory;
 pub use min_rtt::MinRtt;
-pub use registry::{Entry, ParamDoc, Registry, Retired, Wrap, Wrapper};
+pub use registry::{Entry, ParamDoc, Registry, Wrap, Wrapper};
 pub use view::{Backlog, MAX_STREAM_VIEWS, PathView, SendView, StreamView, Unit, UnitKind};
 
 use crate::path::PathSet;

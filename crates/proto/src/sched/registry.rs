@@ -36,24 +36,12 @@ pub struct Wrapper {
     pub build: Wrap,
 }
 
-/// A parameter that a scheduler had once, for an answer that helps who still gives it.
-#[derive(Debug, Clone, Copy)]
-pub struct Retired {
-    /// The scheduler that had the parameter.
-    pub scheduler: &'static str,
-    /// The parameter.
-    pub key: &'static str,
-    /// What to write now.
-    pub instead: &'static str,
-}
-
 /// The schedulers and wrappers a program offers.
 #[derive(Debug, Clone)]
 pub struct Registry {
     entries: Vec<Entry>,
     made: Vec<SchedulerFactory>,
     wrappers: Vec<Wrapper>,
-    retired: Vec<Retired>,
 }
 
 /// What a name stands for.
@@ -69,7 +57,6 @@ impl Default for Registry {
             entries: vec![min_rtt::ENTRY],
             made: Vec::new(),
             wrappers: Vec::new(),
-            retired: Vec::new(),
         }
     }
 }
@@ -107,11 +94,6 @@ impl Registry {
         }
     }
 
-    /// Names what to write instead of a parameter that is no more.
-    pub fn retire(&mut self, retired: Retired) {
-        self.retired.push(retired);
-    }
-
     /// A scheduler as `spec` asks for it, inside the wrappers named before it.
     ///
     /// # Errors
@@ -141,7 +123,6 @@ impl Registry {
         let mut params = params.owned_by(name);
         let mut scheduler = match found {
             Found::Entry(entry) => {
-                self.refuse_retired(entry.name, &params)?;
                 params.check(entry.params)?;
                 (entry.build)(&mut params)?
             }
@@ -156,18 +137,6 @@ impl Registry {
             own.finish()?;
         }
         Ok(scheduler)
-    }
-
-    fn refuse_retired(&self, scheduler: &str, params: &Params) -> Result<(), SpecError> {
-        let mut of = self.retired.iter().filter(|old| old.scheduler == scheduler);
-        match of.find(|old| params.keys().any(|key| key == old.key)) {
-            Some(old) => Err(SpecError::RetiredKey {
-                owner: scheduler.to_owned(),
-                key: old.key,
-                instead: old.instead,
-            }),
-            None => Ok(()),
-        }
     }
 
     fn find(&self, spec: &Spec, name: &str) -> Result<Found<'_>, SpecError> {
@@ -258,22 +227,6 @@ mod tests {
             let message = build(text).unwrap_err();
             assert!(message.contains(expected), "{text}: {message}");
         }
-    }
-
-    #[test]
-    fn a_parameter_of_former_days_is_answered_with_the_new_spelling() {
-        let mut registry = registry();
-        registry.retire(Retired {
-            scheduler: "own",
-            key: "margin",
-            instead: "`around+own:around.margin=X`",
-        });
-        let build = |text: &str| registry.build(&text.parse().unwrap()).map(|_| ());
-        let message = build("beside+own:margin=1").unwrap_err().to_string();
-        let expected = "`own` has no parameter `margin` any more: write \
-                        `around+own:around.margin=X`";
-        assert_eq!(message, expected);
-        assert!(build("around+own:around.margin=1").is_ok());
     }
 
     #[test]

@@ -130,20 +130,6 @@ fn wrappers_compose_in_any_order() {
 }
 
 #[test]
-fn old_spellings_are_answered_with_the_new_ones() {
-    for (text, expected) in [
-        ("min-rtt:idle=tail", "tail+min-rtt"),
-        ("guard+min-rtt:copies=when-idle", "copies+min-rtt:"),
-        ("min-rtt:freshness=on", "probe+min-rtt"),
-        ("min-rtt:limit-ms=60", "fit-rtt:limit-ms="),
-        ("priority:probe-ms=1000", "probe+priority:probe.min-ms="),
-    ] {
-        let message = build(text).unwrap_err();
-        assert!(message.contains(expected), "{text}: {message}");
-    }
-}
-
-#[test]
 fn what_is_recommended_is_one_of_ours() {
     assert_eq!(crate::recommended().name(), crate::RECOMMENDED);
 }
