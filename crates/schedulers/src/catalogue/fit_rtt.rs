@@ -1,9 +1,9 @@
 //! Lowest RTT first among the paths that are fit: those that do not recover from loss, or whose RTT
 //! is below a limit, as its parameters ask. Full ones are waited for.
 
-use crate::toolkit::{Patience, leaves, rank};
+use crate::toolkit::{Patience, leaves};
 use anabranch_proto::sched::{
-    Choice, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, lowest_rtt,
+    Choice, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, lowest_rtt, rank,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::Duration;

@@ -6,7 +6,7 @@
 //!
 //! | for | use |
 //! |---|---|
-//! | order by RTT, what would be better if it had room | [`rank`], [`Contest`], [`lowest_by`] |
+//! | the lowest of any key | [`lowest_by`] |
 //! | a wait for a path that is full, sure to end | [`Patience`], [`hold_for`] |
 //! | values for each path | [`PerPath`] |
 //! | lost data on a path that has not carried it | [`leaves`], [`carried`] |
@@ -19,11 +19,14 @@
 //! | a wrapper that leaves paths alone | [`Demoter`] |
 //! | arithmetic that saturates | [`units`] |
 //!
+//! The order by RTT is the engine's own, as `min-rtt` rests on it: [`rank`], [`lowest_rtt`] and
+//! [`Contest`], the path that would be better if it had room.
+//!
 //! A scheduler that waits for the fastest path if that is at most twice as fast as what is free:
 //!
 //! ```
-//! use anabranch_proto::sched::{Choice, PathEvent, Reason, Scheduler, SendView};
-//! use anabranch_schedulers::toolkit::{Contest, Patience};
+//! use anabranch_proto::sched::{Choice, Contest, PathEvent, Reason, Scheduler, SendView};
+//! use anabranch_schedulers::toolkit::Patience;
 //!
 //! #[derive(Debug, Default)]
 //! struct Twice {
@@ -48,6 +51,10 @@
 //!     }
 //! }
 //! ```
+//!
+//! [`rank`]: anabranch_proto::sched::rank
+//! [`lowest_rtt`]: anabranch_proto::sched::lowest_rtt
+//! [`Contest`]: anabranch_proto::sched::Contest
 
 mod booked;
 mod budget;
@@ -64,7 +71,6 @@ mod rates;
 mod shares;
 pub mod units;
 
-pub use anabranch_proto::sched::{Contest, lowest_rtt, rank};
 pub use booked::{Booked, send_behind};
 pub use budget::Budget;
 pub use copying::{is_outlasted, repeat};
