@@ -87,7 +87,7 @@ impl Agent {
 fn engine(profile: Profile, settings: Settings) -> Carrier {
     Carrier::Anabranch {
         profile,
-        scheduler: Some("round-robin".to_owned()).filter(|_| profile == Profile::Quic),
+        scheduler: (profile == Profile::Quic).then(|| "round-robin".parse().unwrap()),
         congestion: None,
         settings: Box::new(settings),
     }
@@ -437,7 +437,7 @@ async fn what_cannot_be_done_is_refused_with_the_reason() {
     refuse(&|job| job.qlog = Some("/".into()), "no folder for qlog").await;
     let scheduler = |job: &mut Job| {
         if let Carrier::Anabranch { scheduler, .. } = &mut job.carrier {
-            *scheduler = Some("min-rt".to_owned());
+            *scheduler = Some("min-rt".parse().unwrap());
         }
     };
     refuse(&scheduler, "did you mean `min-rtt`?").await;

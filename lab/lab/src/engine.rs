@@ -1,23 +1,39 @@
 //! Turns a scenario's transport into settings of the engine, for any driver.
 
-use crate::scenario::{Profile, Retransmit, Settings, Split as Shares};
-use anabranch_proto::config::{Rescue, RetransmissionPolicy, Split, TransportConfig};
-use anabranch_proto::spec::SpecError;
+use crate::scenario::{Profile, Settings, Transport};
+use anabranch_proto::config::{Rescue, TransportConfig};
+use anabranch_proto::sched::SchedulerFactory;
+use anabranch_proto::spec::{Spec, SpecError};
 use anabranch_proto::streams::Release;
 use anabranch_schedulers::Names;
 use anabranch_sim::profile;
+
+#[cfg(test)]
+mod tests;
 
 /// A scenario's settings for the engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// The system it imitates.
     pub profile: Profile,
-    /// The scheduler as users name it; the profile's if `None`.
-    pub scheduler: Option<&'a str>,
-    /// The congestion control as users name it; the profile's if `None`.
-    pub congestion: Option<&'a str>,
+    /// The scheduler; the profile's if `None`.
+    pub scheduler: Option<&'a Spec>,
+    /// The congestion control; the profile's if `None`.
+    pub congestion: Option<&'a Spec>,
     /// The rest.
     pub settings: &'a Settings,
+}
+
+impl<'a> Setup<'a> {
+    /// That of a contender.
+    pub const fn of(transport: &'a Transport) -> Self {
+        Self {
+            profile: transport.profile,
+            scheduler: transport.scheduler.as_ref(),
+            congestion: transport.congestion.as_ref(),
+            settings: &transport.settings,
+        }
+    }
 }
 
 /// The settings of both ends, without observers.
@@ -34,31 +50,9 @@ pub struct Ends {
 /// # Errors
 /// A name of a scheduler or controller that does not exist, or parameters that make no sense.
 pub fn ends(setup: &Setup<'_>, names: &Names) -> Result<Ends, SpecError> {
-    let settings = setup.settings;
-    let striped = setup.profile == Profile::Stripe;
-    let profile = match setup.profile {
-        Profile::Quic => profile::Profile::Quic,
-        Profile::CmtSctp => profile::Profile::CmtSctp,
-        Profile::Mptcp => profile::Profile::Mptcp,
-        Profile::Stripe => profile::Profile::Stripe,
-    };
-    let named = profile::Settings {
-        scheduler: setup.scheduler.filter(|_| !striped).map(ToOwned::to_owned),
-        congestion: setup.congestion.map(ToOwned::to_owned),
-        initial_window: settings.initial_window,
-        pacing: settings.pacing,
-        receive_buffer: settings.receive_buffer,
-        send_buffer: settings.send_buffer,
-        chunk: settings.chunk.filter(|_| !striped),
-        datagram_size: settings.packet_size.map(|bytes| bytes as u16),
-        ack_threshold: settings.ack_every,
-        max_ack_delay: settings.ack_delay,
-        // A run has a time limit of its own, so connections need no idle timeout.
-        max_idle_timeout: Some(None),
-        ..profile::Settings::default()
-    };
-    let mut sender = profile::transport(profile, &named, names)?;
-    apply(&mut sender, settings);
+    let mut sender = setup.profile.transport(names)?;
+    choose(&mut sender, setup, names)?;
+    apply(&mut sender, setup.settings);
     let receiver = sender.clone();
     if setup.profile == Profile::CmtSctp {
         // In SCTP and TCP a receiver's window updates are not acknowledged. Here the data sender
@@ -71,31 +65,49 @@ pub fn ends(setup: &Setup<'_>, names: &Names) -> Result<Ends, SpecError> {
 
 /// The turns in a round of each of these paths, given by index and weight: the weights of the
 /// scheduler `weighted`, else one.
-pub fn turns(scheduler: Option<&str>, paths: &[(usize, u32)]) -> Vec<u32> {
-    let Some(text) = scheduler.filter(|text| *text == "weighted" || text.starts_with("weighted:"))
-    else {
+pub fn turns(scheduler: Option<&Spec>, paths: &[(usize, u32)]) -> Vec<u32> {
+    let Some(spec) = scheduler.filter(|spec| spec.name == "weighted") else {
         return vec![1; paths.len()];
     };
-    let given = text
-        .split(['=', ':', ','])
-        .skip_while(|word| *word != "weights")
-        .nth(1);
-    let given: Vec<u32> = given
-        .map(|list| {
-            list.split('/')
-                .filter_map(|weight| weight.parse().ok())
-                .collect()
-        })
-        .unwrap_or_default();
+    // Numbers, or the scenario would have been refused.
+    let given: Vec<u32> = spec.params.clone().list("weights").unwrap_or_default();
     let weight = |(index, weight): &(usize, u32)| given.get(*index).copied().unwrap_or(*weight);
     paths.iter().map(|path| weight(path).max(1)).collect()
 }
 
-/// Applies what the scenario sets, and leaves the rest to the profile.
-fn apply(config: &mut TransportConfig, settings: &Settings) {
-    if let Some(timestamps) = settings.timestamps {
-        config.timestamps = timestamps;
+/// Applies what depends on the profile.
+fn choose(config: &mut TransportConfig, setup: &Setup<'_>, names: &Names) -> Result<(), SpecError> {
+    let (profile, settings) = (setup.profile, setup.settings);
+    // A stripe's scheduler and chunks are those of its application; each of its connections has
+    // one path.
+    let striped = profile == Profile::Stripe;
+    if let Some(spec) = setup.scheduler.filter(|_| !striped) {
+        config.scheduler = SchedulerFactory::new(&names.schedulers, spec)?;
     }
+    if let Some(chunk) = settings.chunk.filter(|_| !striped) {
+        config.chunk = Some(chunk);
+    }
+    if setup.congestion.is_some() || settings.initial_window.is_some() {
+        let window = settings.initial_window;
+        config.congestion = profile.congestion(names, setup.congestion, window)?;
+    }
+    if let Some(bytes) = settings.receive_buffer {
+        profile.fix_receive_buffer(config, bytes);
+    }
+    Ok(())
+}
+
+/// Applies what means the same for every profile.
+fn apply(config: &mut TransportConfig, settings: &Settings) {
+    // A run has a time limit of its own, so connections need no idle timeout.
+    config.max_idle_timeout = None;
+    if let Some(bytes) = settings.packet_size {
+        profile::fix_datagram_size(config, bytes as u16);
+    }
+    set(&mut config.streams.send_buffer, settings.send_buffer);
+    set(&mut config.ack_threshold, settings.ack_every);
+    set(&mut config.max_ack_delay, settings.ack_delay);
+    set(&mut config.timestamps, settings.timestamps);
     if let Some(renegable) = settings.renegable {
         config.streams.release = if renegable {
             Release::InOrder
@@ -104,27 +116,21 @@ fn apply(config: &mut TransportConfig, settings: &Settings) {
         };
     }
     let mechanisms = &mut config.mechanisms;
-    if let Some(policy) = settings.retransmit {
-        mechanisms.retransmission = match policy {
-            Retransmit::Scheduler => RetransmissionPolicy::Scheduler,
-            Retransmit::Same => RetransmissionPolicy::Same,
-            Retransmit::Soon => RetransmissionPolicy::Asap,
-            Retransmit::Window => RetransmissionPolicy::LargestWindow,
-            Retransmit::Ssthresh => RetransmissionPolicy::LargestThreshold,
-            Retransmit::Loss => RetransmissionPolicy::LowestLoss,
-        };
-    }
-    if let Some(split) = settings.split {
-        let split = match split {
-            Shares::Shared => Split::Off,
-            Shares::Equal => Split::Equal,
-            Shares::Proportional => Split::Proportional,
-        };
-        (mechanisms.split_send, mechanisms.split_receive) = (split, split);
-    }
+    let unpaced = settings.pacing.map(|paced| !paced);
+    set(&mut mechanisms.unpaced, unpaced);
+    set(&mut mechanisms.retransmission, settings.retransmit);
+    set(&mut mechanisms.split_send, settings.split);
+    set(&mut mechanisms.split_receive, settings.split);
     mechanisms.rescue = rescue(mechanisms.rescue, settings);
     if settings.bufferbloat_cap.is_some() {
         mechanisms.bufferbloat_factor = settings.bufferbloat_cap;
+    }
+}
+
+/// Changes a field, if there is a value.
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
     }
 }
 
@@ -144,52 +150,3 @@ fn rescue(usual: Rescue, settings: &Settings) -> Rescue {
 
 /// More packets than any data flow leaves unacknowledged within the acknowledgement delay.
 const SENDER_ACK_THRESHOLD: u64 = 1000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_half_of_the_rescue_that_a_scenario_does_not_name_is_the_profiles() {
-        let made = |profile, opportunistic, penalise| {
-            let settings = Settings {
-                opportunistic,
-                penalise,
-                ..Settings::default()
-            };
-            let setup = Setup {
-                profile,
-                scheduler: None,
-                congestion: None,
-                settings: &settings,
-            };
-            let ends = ends(&setup, &Names::default()).unwrap();
-            ends.sender.mechanisms.rescue
-        };
-        let cases = [
-            (Profile::Mptcp, None, None, Rescue::CopyAndPenalise),
-            (Profile::Mptcp, None, Some(false), Rescue::Copy),
-            (Profile::Mptcp, Some(true), None, Rescue::CopyAndPenalise),
-            (Profile::Mptcp, Some(false), None, Rescue::Off),
-            (Profile::Quic, Some(true), None, Rescue::Copy),
-            (
-                Profile::Quic,
-                Some(true),
-                Some(true),
-                Rescue::CopyAndPenalise,
-            ),
-            (Profile::Quic, None, Some(true), Rescue::CopyAndPenalise),
-        ];
-        for (profile, opportunistic, penalise, expected) in cases {
-            let rescue = made(profile, opportunistic, penalise);
-            assert_eq!(
-                rescue, expected,
-                "{profile:?} {opportunistic:?} {penalise:?}"
-            );
-        }
-        let usual = made(Profile::Quic, None, None);
-        let without = made(Profile::Quic, None, Some(false));
-        let expected = [Rescue::Off, Rescue::Copy][usize::from(usual != Rescue::Off)];
-        assert_eq!(without, expected);
-    }
-}

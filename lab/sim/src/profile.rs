@@ -1,7 +1,8 @@
 //! Transport profiles: the engine set up like the systems of the papers.
 //!
-//! A profile is a function from a few named settings to a [`TransportConfig`]. The comment on each
-//! profile says which features of the original system the engine has no setting for.
+//! A profile gives a [`TransportConfig`]; what a scenario sets beyond it is applied by whoever
+//! reads the scenario. The comment on each profile says which features of the original system the
+//! engine has no setting for.
 
 #[cfg(test)]
 mod tests;
@@ -36,13 +37,14 @@ const WINDOW: &str = "initial-window";
 const NO_LIMIT: u64 = (1 << 62) - 1;
 
 /// The system that the engine is configured to resemble.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Profile {
     /// The engine with its own defaults.
+    #[default]
     Quic,
     /// Concurrent multipath transfer over SCTP, as in the third paper.
     CmtSctp,
-    /// Multipath TCP of the Linux kernel.
+    /// Multipath TCP of the Linux kernel, as in the second and the fifth paper.
     Mptcp,
     /// Striping over plain connections, as in the first paper: one path per connection.
     Stripe,
@@ -62,34 +64,61 @@ impl Profile {
         }
     }
 
-    /// Its congestion control with all parameters except the initial window, and that window in
-    /// packets, which also applies if another control is chosen; `None` leaves the initial window
-    /// to the control.
-    const fn congestion(self) -> (&'static str, Option<u64>) {
+    /// The engine's settings for it.
+    ///
+    /// # Errors
+    /// If `names` lack a scheduler or controller of the profile.
+    pub fn transport(self, names: &Names) -> Result<TransportConfig, SpecError> {
         match self {
-            Self::Quic | Self::Stripe => ("cubic", None),
-            Self::CmtSctp => ("new-reno", Some(2)),
-            Self::Mptcp => ("lia:coupling=all", None),
+            Self::Quic => Ok(anabranch_schedulers::transport()),
+            Self::CmtSctp => cmt_sctp(names),
+            Self::Mptcp => mptcp(names),
+            Self::Stripe => stripe(names),
         }
     }
 
-    fn controller(self, names: &Names) -> Result<ControllerFactory, SpecError> {
-        let (congestion, window) = self.congestion();
-        controller(names, congestion, window)
+    /// The congestion control of this name and parameters with this many packets in the initial
+    /// window; the profile's own for what is `None`. Parameters that name a window come first, and
+    /// the profile's own window applies to other controls too.
+    ///
+    /// # Errors
+    /// If `names` lack a controller of that name, or its parameters are invalid.
+    pub fn congestion(
+        self,
+        names: &Names,
+        control: Option<&Spec>,
+        initial_window: Option<u64>,
+    ) -> Result<ControllerFactory, SpecError> {
+        let (own, window) = match self {
+            Self::Quic | Self::Stripe => ("cubic", None),
+            Self::CmtSctp => ("new-reno", Some(2)),
+            Self::Mptcp => ("lia:coupling=all", None),
+        };
+        let spec = control.cloned().map_or_else(|| own.parse(), Ok)?;
+        controller(names, spec, initial_window.or(window))
+    }
+
+    /// Gives the receiver this many bytes of buffer, as the system counts them, for all streams and
+    /// paths. The window then never grows, like a socket's buffer.
+    pub fn fix_receive_buffer(self, config: &mut TransportConfig, bytes: u64) {
+        let bytes = match self {
+            Self::CmtSctp => whole_chunks(bytes),
+            _ => bytes,
+        };
+        fix_window(config, bytes);
     }
 }
 
 /// The congestion controller of this name and parameters, with this many packets in the initial
-/// window unless `text` sets it.
+/// window unless the parameters set it.
 ///
 /// # Errors
-/// What is wrong with the text, with the closest known name.
+/// What is wrong with the name or its parameters, with the closest known name.
 pub fn controller(
     names: &Names,
-    text: &str,
+    mut spec: Spec,
     initial_window: Option<u64>,
 ) -> Result<ControllerFactory, SpecError> {
-    let mut spec: Spec = text.parse()?;
     if let Some(packets) = initial_window {
         spec.params.give_unless_given(WINDOW, packets);
     }
@@ -112,113 +141,10 @@ impl FromStr for Profile {
     }
 }
 
-/// What a scenario may set; `None` leaves a setting to the profile.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Settings {
-    /// The scheduler, as users name it.
-    pub scheduler: Option<String>,
-    /// The congestion controller, as users name it.
-    pub congestion: Option<String>,
-    /// Packets in the initial congestion window of each path.
-    pub initial_window: Option<u64>,
-    /// Whether packets are spread over the round trip rather than sent in bursts.
-    pub pacing: Option<bool>,
-    /// The receiver's window in bytes, which then never changes.
-    pub receive_buffer: Option<u64>,
-    /// The sender's buffer in bytes.
-    pub send_buffer: Option<u64>,
-    /// Bytes per scheduling decision.
-    pub chunk: Option<u64>,
-    /// UDP payload of every packet, in bytes; disables path MTU discovery.
-    pub datagram_size: Option<u16>,
-    /// Ack-eliciting packets per acknowledgement.
-    pub ack_threshold: Option<u64>,
-    /// The longest delay of an acknowledgement.
-    pub max_ack_delay: Option<Duration>,
-    /// The most paths at a time.
-    pub max_paths: Option<u32>,
-    /// The RTT assumed before the first sample.
-    pub initial_rtt: Option<Duration>,
-    /// Whether packets are marked ECT.
-    pub ecn: Option<bool>,
-    /// The idle time-out of a connection; `Some(None)` means none.
-    pub max_idle_timeout: Option<Option<Duration>>,
-    /// Mechanisms of the multipath literature.
-    pub mechanisms: Option<Mechanisms>,
-}
-
-/// The engine's settings for a profile.
-///
-/// # Errors
-/// If a scheduler or controller of that name does not exist, or its parameters are invalid.
-pub fn transport(
-    profile: Profile,
-    settings: &Settings,
-    names: &Names,
-) -> Result<TransportConfig, SpecError> {
-    let mut config = match profile {
-        Profile::Quic => anabranch_schedulers::transport(),
-        Profile::CmtSctp => cmt_sctp(names)?,
-        Profile::Mptcp => mptcp(names)?,
-        Profile::Stripe => stripe(names)?,
-    };
-    if let Some(scheduler) = &settings.scheduler {
-        config.scheduler = names.scheduler(scheduler)?;
-    }
-    if settings.congestion.is_some() || settings.initial_window.is_some() {
-        let (own, window) = profile.congestion();
-        let congestion = settings.congestion.as_deref().unwrap_or(own);
-        let window = settings.initial_window.or(window);
-        config.congestion = controller(names, congestion, window)?;
-    }
-    if let Some(bytes) = settings.receive_buffer {
-        let bytes = match profile {
-            Profile::CmtSctp => whole_chunks(bytes),
-            _ => bytes,
-        };
-        fix_receive_buffer(&mut config, bytes);
-    }
-    if let Some(size) = settings.datagram_size {
-        fix_datagram_size(&mut config, size);
-    }
-    let Settings {
-        send_buffer,
-        chunk,
-        ack_threshold,
-        max_ack_delay,
-        max_paths,
-        initial_rtt,
-        ecn,
-        max_idle_timeout,
-        mechanisms,
-        ..
-    } = settings.clone();
-    config.chunk = chunk.or(config.chunk);
-    set(&mut config.streams.send_buffer, send_buffer);
-    set(&mut config.ack_threshold, ack_threshold);
-    set(&mut config.max_ack_delay, max_ack_delay);
-    set(&mut config.max_paths, max_paths);
-    set(&mut config.initial_rtt, initial_rtt);
-    set(&mut config.ecn, ecn);
-    set(&mut config.max_idle_timeout, max_idle_timeout);
-    set(&mut config.mechanisms, mechanisms);
-    set(
-        &mut config.mechanisms.unpaced,
-        settings.pacing.map(|paced| !paced),
-    );
-    Ok(config)
-}
-
-fn set<T>(field: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *field = value;
-    }
-}
-
-/// One window for all streams and paths that never grows, like a socket's buffer. Streams have no
-/// limits of their own: a sender that reaches a stream limit says so in a packet, which may be lost
-/// like any other, even if it is the congestion window that holds data back.
-fn fix_receive_buffer(config: &mut TransportConfig, bytes: u64) {
+/// One window for all streams and paths that never grows. Streams have no limits of their own: a
+/// sender that reaches a stream limit says so in a packet, which may be lost like any other, even
+/// if it is the congestion window that holds data back.
+fn fix_window(config: &mut TransportConfig, bytes: u64) {
     let streams = &mut config.streams;
     streams.receive_window = bytes;
     streams.max_receive_window = bytes;
@@ -234,8 +160,8 @@ fn whole_chunks(bytes: u64) -> u64 {
     (bytes / CMT_CHUNK).max(1) * CMT_CHUNK_DATA
 }
 
-/// Makes all packets the same size from the start.
-fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
+/// Makes the UDP payload of all packets this many bytes from the start, without a search for more.
+pub fn fix_datagram_size(config: &mut TransportConfig, size: u16) {
     config.initial_mtu = size;
     config.mtu.min = size;
     config.mtu.max = size;
@@ -258,7 +184,7 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
         ecn: false,
         initial_rtt: Duration::from_millis(100),
         scheduler: names.scheduler("round-robin")?,
-        congestion: Profile::CmtSctp.controller(names)?,
+        congestion: Profile::CmtSctp.congestion(names, None, None)?,
         mechanisms: Mechanisms {
             retransmission: RetransmissionPolicy::LargestWindow,
             credit_return: CreditReturn::SamePath,
@@ -269,7 +195,7 @@ fn cmt_sctp(names: &Names) -> Result<TransportConfig, SpecError> {
     };
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.chunk = Some(CMT_CHUNK_DATA);
-    fix_receive_buffer(&mut config, whole_chunks(64 * 1024));
+    Profile::CmtSctp.fix_receive_buffer(&mut config, 64 * 1024);
     // The receiver reports its free buffer in every acknowledgement; credit that comes in steps
     // would make small buffers even smaller.
     config.streams.credit_update = CreditUpdate::EveryRead;
@@ -285,7 +211,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
         max_ack_delay: Duration::from_millis(40),
         initial_rtt: Duration::from_secs(1),
         scheduler: names.scheduler(RECOMMENDED)?,
-        congestion: Profile::Mptcp.controller(names)?,
+        congestion: Profile::Mptcp.congestion(names, None, None)?,
         mechanisms: Mechanisms {
             rescue: Rescue::CopyAndPenalise,
             unpaced: true,
@@ -311,7 +237,7 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
 /// below the published plateaus.
 fn stripe(names: &Names) -> Result<TransportConfig, SpecError> {
     let mut config = mptcp(names)?;
-    config.congestion = Profile::Stripe.controller(names)?;
+    config.congestion = Profile::Stripe.congestion(names, None, None)?;
     config.max_paths = 0;
     config.mechanisms.unpaced = false;
     config.streams.send_buffer = 128 * 1024;

@@ -493,8 +493,8 @@ fn transport(job: &Job, names: &Names) -> Result<TransportConfig, String> {
     }
     let setup = Setup {
         profile: *profile,
-        scheduler: scheduler.as_deref(),
-        congestion: congestion.as_deref(),
+        scheduler: scheduler.as_ref(),
+        congestion: congestion.as_ref(),
         settings,
     };
     let ends = ends(&setup, names).map_err(|error| error.to_string())?;

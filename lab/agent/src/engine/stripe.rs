@@ -93,7 +93,7 @@ impl Stripe {
             bytes: job.flows.iter().filter_map(|flow| flow.kind.bytes()).sum(),
             connections: settings.connections.unwrap_or(1).max(1) as usize,
             processing: processing.then_some(Processing::BTH),
-            turns: turns(scheduler.as_deref(), &paths),
+            turns: turns(scheduler.as_ref(), &paths),
             order: Arc::default(),
         })
     }

@@ -76,8 +76,8 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
         },
         Kind::Anabranch => Carrier::Anabranch {
             profile: transport.profile,
-            scheduler: transport.scheduler.as_ref().map(ToString::to_string),
-            congestion: transport.congestion.as_ref().map(ToString::to_string),
+            scheduler: transport.scheduler.clone(),
+            congestion: transport.congestion.clone(),
             settings: Box::new(*settings),
         },
         // What the scenario chooses is for the tunnel between the nodes: hosts have the usual.

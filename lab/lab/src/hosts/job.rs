@@ -2,7 +2,8 @@
 
 use crate::contender::Terms;
 use crate::machine::Machine;
-use crate::scenario::{FlowKind, Profile, Settings, Way};
+use crate::scenario::{FlowKind, Profile, Settings, Way, named};
+use anabranch_proto::spec::Spec;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -56,11 +57,14 @@ pub enum Carrier {
     /// The engine, over all paths.
     Anabranch {
         /// The system it imitates.
+        #[serde(with = "named")]
         profile: Profile,
-        /// The scheduler with its parameters; the engine's own choice if `None`.
-        scheduler: Option<String>,
-        /// The congestion control with its parameters; the engine's own choice if `None`.
-        congestion: Option<String>,
+        /// The scheduler with its parameters; the profile's choice if `None`.
+        #[serde(with = "named::optional", default)]
+        scheduler: Option<Spec>,
+        /// The congestion control with its parameters; the profile's choice if `None`.
+        #[serde(with = "named::optional", default)]
+        congestion: Option<Spec>,
         /// The rest.
         settings: Box<Settings>,
     },
@@ -288,4 +292,41 @@ pub struct HostBin {
     pub flow_credit_bytes: u64,
     /// Time in the bin during which the receive window stopped the sender (path 0).
     pub blocked_s: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_proto::config::{RetransmissionPolicy, Split};
+
+    #[test]
+    fn a_carrier_is_written_in_the_words_of_scenarios_and_read_again() {
+        let carrier = Carrier::Anabranch {
+            profile: Profile::CmtSctp,
+            scheduler: Some("weighted:weights=2/1".parse().unwrap()),
+            congestion: None,
+            settings: Box::new(Settings {
+                retransmit: Some(RetransmissionPolicy::LargestThreshold),
+                split: Some(Split::Off),
+                ..Settings::default()
+            }),
+        };
+        let text = serde_json::to_string(&carrier).unwrap();
+        for part in [
+            r#""profile":"cmt-sctp""#,
+            r#""scheduler":"weighted:weights=2/1""#,
+            r#""congestion":null"#,
+            r#""retransmit":"ssthresh""#,
+            r#""split":"shared""#,
+        ] {
+            assert!(text.contains(part), "{part} {text}");
+        }
+        assert_eq!(serde_json::from_str::<Carrier>(&text).unwrap(), carrier);
+        let other = text.replace("cmt-sctp", "cmt-stcp");
+        let error = serde_json::from_str::<Carrier>(&other).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("did you mean `cmt-sctp`?"), "{error}");
+        let other = text.replace("ssthresh", "cwmd");
+        assert!(serde_json::from_str::<Carrier>(&other).is_err());
+    }
 }

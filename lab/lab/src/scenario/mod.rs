@@ -10,6 +10,7 @@ mod document;
 mod expression;
 mod links;
 mod mistake;
+pub(crate) mod named;
 mod quantity;
 mod reader;
 mod routes;
@@ -23,19 +24,20 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
+pub use anabranch_sim::profile::Profile;
 pub use beside::Named;
 pub(crate) use beside::copy_of;
 pub use document::{Document, Entry, Node, Place, Value};
 pub use links::{Cellular, Change, Direction, FULL_PACKET};
 pub use mistake::{Mistake, nearest};
 pub use quantity::{Dimension, Quantity, QuantityError};
-pub use settings::{Retransmit, Settings, Split};
+pub use settings::Settings;
 pub use told::Told;
 pub use topology::{
     Action, CLIENT, Event, Interface, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides,
     names,
 };
-pub use transport::{KINDS, Kind, Profile, Transport};
+pub use transport::{KINDS, Kind, Transport};
 pub(crate) use transport::{are_read, flow_keys_are_read};
 pub use workload::{Background, BackgroundKind, Flow, FlowKind, Marks, Start, Way};
 

@@ -1,37 +1,12 @@
-//! The settings of a transport, whatever its kind.
+//! The settings of a transport, whatever its kind. What they mean to the engine is decided in
+//! `engine`.
 
 use super::mistake::Mistake;
+use super::named::{POLICIES, SPLITS, optional};
 use super::reader::{Item, Table};
+use anabranch_proto::config::{RetransmissionPolicy, Split};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// Which path carries a retransmission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Retransmit {
-    /// The one the scheduler chooses.
-    Scheduler,
-    /// The one that lost it.
-    Same,
-    /// The first path with room.
-    Soon,
-    /// The one with the largest congestion window.
-    Window,
-    /// The one with the largest slow-start threshold.
-    Ssthresh,
-    /// The one that loses least.
-    Loss,
-}
-
-/// How the buffers are shared between paths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Split {
-    /// First come, first served.
-    Shared,
-    /// In equal parts.
-    Equal,
-    /// In proportion to rate times round trip.
-    Proportional,
-}
 
 /// Settings in which the papers' systems differ.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -55,8 +30,10 @@ pub struct Settings {
     /// Whether TCP acknowledges selectively (RFC 2018).
     pub sack: Option<bool>,
     /// Which path carries a retransmission.
-    pub retransmit: Option<Retransmit>,
+    #[serde(with = "optional", default)]
+    pub retransmit: Option<RetransmissionPolicy>,
     /// How the buffers are shared between paths.
+    #[serde(with = "optional", default)]
     pub split: Option<Split>,
     /// Whether the send buffer keeps acknowledged bytes until all before them are acknowledged.
     pub renegable: Option<bool>,
@@ -81,19 +58,6 @@ pub struct Settings {
 
 /// Reads the settings.
 pub(super) fn settings(table: &mut Table<'_>) -> Result<Settings, Mistake> {
-    let policies = [
-        ("scheduler", Retransmit::Scheduler),
-        ("same", Retransmit::Same),
-        ("asap", Retransmit::Soon),
-        ("cwnd", Retransmit::Window),
-        ("ssthresh", Retransmit::Ssthresh),
-        ("loss-rate", Retransmit::Loss),
-    ];
-    let splits = [
-        ("shared", Split::Shared),
-        ("equal", Split::Equal),
-        ("proportional", Split::Proportional),
-    ];
     Ok(Settings {
         receive_buffer: bytes(table, "receive-buffer", 4096)?,
         send_buffer: bytes(table, "send-buffer", 4096)?,
@@ -104,8 +68,8 @@ pub(super) fn settings(table: &mut Table<'_>) -> Result<Settings, Mistake> {
         ack_delay: table.read("ack-delay", Item::time)?,
         pacing: table.read("pacing", Item::flag)?,
         sack: table.read("sack", Item::flag)?,
-        retransmit: table.read("retransmit", |item| item.word(&policies))?,
-        split: table.read("buffer-split", |item| item.word(&splits))?,
+        retransmit: table.read("retransmit", |item| item.word(&POLICIES))?,
+        split: table.read("buffer-split", |item| item.word(&SPLITS))?,
         renegable: table.read("renegable", Item::flag)?,
         opportunistic: table.read("opportunistic-retransmission", Item::flag)?,
         penalise: table.read("penalise", Item::flag)?,

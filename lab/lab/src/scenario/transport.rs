@@ -2,12 +2,13 @@
 
 use super::document::{Document, Node, Value};
 use super::mistake::Mistake;
+use super::named::PROFILES;
 use super::reader::{Item, Table};
 use super::settings::{Settings, settings};
 use super::topology::Network;
 use crate::contender::Contender;
 use anabranch_proto::spec::{Spec, SpecError};
-use serde::{Deserialize, Serialize};
+use anabranch_sim::profile::Profile;
 use std::sync::Arc;
 
 /// What carries the flows.
@@ -40,27 +41,6 @@ pub const KINDS: [(&str, Kind); 7] = [
     ("tunnel", Kind::Tunnel),
     ("mptcp", Kind::KernelMptcp),
     ("command", Kind::Command),
-];
-
-/// The system that the engine imitates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Profile {
-    /// Itself, with its own defaults.
-    #[default]
-    Quic,
-    /// Concurrent multipath transfer over SCTP, as in the third paper.
-    CmtSctp,
-    /// Multipath TCP, as in the second and fifth.
-    Mptcp,
-    /// Chunks over several connections per path, as in the first.
-    Stripe,
-}
-
-const PROFILES: [(&str, Profile); 4] = [
-    ("quic", Profile::Quic),
-    ("cmt-sctp", Profile::CmtSctp),
-    ("mptcp", Profile::Mptcp),
-    ("stripe", Profile::Stripe),
 ];
 
 /// The transport of one contender. `None` stands for the profile's choice.

@@ -1,4 +1,4 @@
-//! What each profile makes of its settings.
+//! What each profile is, and how it takes a control, a window and a buffer.
 
 use super::*;
 use crate::app::{Amount, Bulk, Receiver};
@@ -9,7 +9,7 @@ use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
 
 /// Transfers 300 kB over two links of 10 Mbit/s; returns the sizes of the packets with data.
-fn run(profile: Profile, settings: &Settings) -> Vec<u32> {
+fn run(profile: Profile, receive_buffer: Option<u64>) -> Vec<u32> {
     let link = LinkConfig::new(
         Rate::bits_per_second(10_000_000).unwrap(),
         Duration::from_millis(20),
@@ -19,7 +19,10 @@ fn run(profile: Profile, settings: &Settings) -> Vec<u32> {
         packets: true,
         ..Default::default()
     });
-    let mut near = transport(profile, settings, &Names::default()).unwrap();
+    let mut near = profile.transport(&Names::default()).unwrap();
+    if let Some(bytes) = receive_buffer {
+        profile.fix_receive_buffer(&mut near, bytes);
+    }
     let far = near.clone();
     near.observer = Some(probe.sender());
     let (near, far) = scene.pair(near, far);
@@ -35,13 +38,13 @@ fn run(profile: Profile, settings: &Settings) -> Vec<u32> {
 #[test]
 fn every_profile_transfers() {
     for profile in Profile::ALL {
-        assert!(!run(profile, &Settings::default()).is_empty());
+        assert!(!run(profile, None).is_empty());
     }
 }
 
 #[test]
 fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
-    let sizes = run(Profile::CmtSctp, &Settings::default());
+    let sizes = run(Profile::CmtSctp, None);
     // A chunk with its frame header, the packet's header and the tag, with or without an
     // acknowledgement.
     let full = sizes.iter().filter(|size| **size > 1420).count();
@@ -51,11 +54,7 @@ fn packets_of_cmt_sctp_have_one_size_from_the_first_one_on() {
 
 #[test]
 fn a_full_receive_buffer_of_cmt_sctp_is_refilled_in_whole_chunks() {
-    let settings = Settings {
-        receive_buffer: Some(16 * 1024),
-        ..Settings::default()
-    };
-    let sizes = run(Profile::CmtSctp, &settings);
+    let sizes = run(Profile::CmtSctp, Some(16 * 1024));
     // 300 kB in chunks of 1420 bytes; the other packets are a remainder at the end and those that
     // report the limit.
     let full = sizes.iter().filter(|size| **size > 1420).count();
@@ -65,31 +64,18 @@ fn a_full_receive_buffer_of_cmt_sctp_is_refilled_in_whole_chunks() {
 }
 
 #[test]
-fn a_setting_overrides_the_profile() {
-    let settings = Settings {
-        scheduler: Some("min-rtt".into()),
-        receive_buffer: Some(32 * 1024),
-        ack_threshold: Some(2),
-        ..Settings::default()
-    };
-    let config = transport(Profile::CmtSctp, &settings, &Names::default()).unwrap();
-    assert_eq!(config.scheduler.name(), "min-rtt");
-    // 22 chunks of 1468 bytes.
-    assert_eq!(config.streams.max_receive_window, 22 * 1420);
-    assert_eq!(config.ack_threshold, 2);
+fn a_receive_buffer_is_counted_as_the_system_counts_it() {
+    for (profile, window) in [(Profile::CmtSctp, 22 * 1420), (Profile::Mptcp, 32 * 1024)] {
+        let mut config = profile.transport(&Names::default()).unwrap();
+        profile.fix_receive_buffer(&mut config, 32 * 1024);
+        // 22 chunks of 1468 bytes.
+        assert_eq!(config.streams.receive_window, window, "{profile}");
+        assert_eq!(config.streams.max_receive_window, window, "{profile}");
+    }
 }
 
 #[test]
 fn names_that_do_not_exist_are_answered_with_the_nearest_one() {
-    let settings = Settings {
-        scheduler: Some("min-rt".into()),
-        ..Settings::default()
-    };
-    let error = transport(Profile::Quic, &settings, &Names::default()).unwrap_err();
-    assert!(
-        error.to_string().contains("did you mean `min-rtt`?"),
-        "{error}"
-    );
     let error = "cmt-stcp".parse::<Profile>().unwrap_err();
     assert!(
         error.to_string().contains("did you mean `cmt-sctp`?"),
@@ -97,46 +83,43 @@ fn names_that_do_not_exist_are_answered_with_the_nearest_one() {
     );
 }
 
+const INIT: ControllerInit = ControllerInit {
+    max_datagram_size: 1000,
+    now: Instant::ZERO,
+    seed: 0,
+    path: PathId::ZERO,
+};
+
 #[test]
-fn first_windows_pacing_and_credit_are_as_named() {
+fn pacing_and_credit_are_as_named() {
     let names = Names::default();
-    let made = |profile, congestion: Option<&str>| {
-        let settings = Settings {
-            congestion: congestion.map(str::to_owned),
-            initial_window: Some(3),
-            pacing: Some(false),
-            ..Settings::default()
-        };
-        transport(profile, &settings, &names).unwrap()
-    };
-    let init = ControllerInit {
-        max_datagram_size: 1000,
-        now: Instant::ZERO,
-        seed: 0,
-        path: PathId::ZERO,
-    };
-    for (congestion, name, window) in [
-        (None, "new-reno", 3000),
-        (Some("cubic:hystart=false"), "cubic", 3000),
-        (Some("lia:initial-window=7"), "lia", 7000),
-    ] {
-        let config = made(Profile::CmtSctp, congestion);
-        assert_eq!(config.congestion.name(), name);
-        assert_eq!(config.congestion.build(&init).window(), window);
-        assert!(config.mechanisms.unpaced);
-        assert_eq!(config.streams.credit_update, CreditUpdate::EveryRead);
-    }
     for (profile, unpaced) in [
+        (Profile::Quic, false),
         (Profile::CmtSctp, true),
         (Profile::Mptcp, true),
         (Profile::Stripe, false),
     ] {
-        let usual = transport(profile, &Settings::default(), &names).unwrap();
+        let usual = profile.transport(&names).unwrap();
         assert_eq!(usual.mechanisms.unpaced, unpaced, "{profile}");
+        let every = usual.streams.credit_update == CreditUpdate::EveryRead;
+        assert_eq!(every, profile == Profile::CmtSctp, "{profile}");
     }
-    let usual = transport(Profile::Quic, &Settings::default(), &names).unwrap();
-    assert!(!usual.mechanisms.unpaced);
-    assert_eq!(usual.congestion.build(&init).window(), 10_000);
+}
+
+#[test]
+fn a_first_window_goes_to_any_control_that_names_none() {
+    let names = Names::default();
+    for (control, name, window) in [
+        (None, "new-reno", 3000),
+        (Some("cubic:hystart=false"), "cubic", 3000),
+        (Some("lia:initial-window=7"), "lia", 7000),
+    ] {
+        let spec: Option<Spec> = control.map(|text| text.parse().unwrap());
+        let made = Profile::CmtSctp.congestion(&names, spec.as_ref(), Some(3));
+        let made = made.unwrap();
+        assert_eq!(made.name(), name);
+        assert_eq!(made.build(&INIT).window(), window);
+    }
 }
 
 /// The name of a congestion control and its parameters.
@@ -147,14 +130,8 @@ fn spec_of(congestion: &ControllerFactory) -> String {
 }
 
 #[test]
-fn a_profile_keeps_what_a_setting_does_not_name() {
+fn a_profile_keeps_what_is_not_named() {
     let names = Names::default();
-    let init = ControllerInit {
-        max_datagram_size: 1000,
-        now: Instant::ZERO,
-        seed: 0,
-        path: PathId::ZERO,
-    };
     // Each profile's own control and initial window; the window of another control; how another
     // initial window leaves the rest of the profile's own control as it is.
     let cases = [
@@ -164,22 +141,21 @@ fn a_profile_keeps_what_a_setting_does_not_name() {
         (Profile::Stripe, "cubic", 10_000, 10_000),
     ];
     for (profile, own, window, of_another) in cases {
-        let made = |settings: Settings| {
-            let config = transport(profile, &settings, &names).unwrap();
-            let window = config.congestion.build(&init).window();
-            (spec_of(&config.congestion), window)
+        let told = |made: &ControllerFactory| (spec_of(made), made.build(&INIT).window());
+        let made = |control: Option<&Spec>, window| {
+            told(&profile.congestion(&names, control, window).unwrap())
         };
+        let usual = profile.transport(&names).unwrap();
         let expected = spec_of(&names.controller(own).unwrap());
-        assert_eq!(made(Settings::default()), (expected, window), "{profile}");
-        let other = made(Settings {
-            congestion: Some("westwood".into()),
-            ..Settings::default()
-        });
+        assert_eq!(
+            told(&usual.congestion),
+            (expected.clone(), window),
+            "{profile}"
+        );
+        assert_eq!(made(None, None), (expected, window), "{profile}");
+        let other = made(Some(&"westwood".parse().unwrap()), None);
         assert_eq!(other.1, of_another, "{profile}");
-        let wider = made(Settings {
-            initial_window: Some(5),
-            ..Settings::default()
-        });
+        let wider = made(None, Some(5));
         let (name, given) = own.split_once(':').unwrap_or((own, ""));
         let given = given.trim_start_matches("initial-window=2");
         let sign = if given.is_empty() { "" } else { "," };

@@ -9,7 +9,7 @@
 //! allow for it.
 
 use crate::Dice;
-use crate::profile::{Profile, Settings, transport};
+use crate::profile::Profile;
 use anabranch_proto::config::{
     AckFrequency, Mechanisms, Rescue, RetransmissionPolicy, Split, TransportConfig,
 };
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// of a profile. The sizes of packets stay as they are.
 pub(super) fn take_profile(config: &mut TransportConfig, dice: &mut Dice, names: &Names) {
     let profile = dice.pick(&[Profile::CmtSctp, Profile::Mptcp, Profile::Stripe]);
-    let Ok(of) = transport(profile, &Settings::default(), names) else {
+    let Ok(of) = profile.transport(names) else {
         return;
     };
     config.initial_rtt = of.initial_rtt;

@@ -180,7 +180,7 @@ pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
     let paths = built.scenario.network.paths.iter().enumerate();
     let paths: Vec<(usize, u32)> = paths.map(|(index, path)| (index, path.weight)).collect();
     let scheduler = built.scenario.transport.scheduler.as_ref();
-    crate::engine::turns(scheduler.map(ToString::to_string).as_deref(), &paths)
+    crate::engine::turns(scheduler, &paths)
 }
 
 /// Application bytes that both hosts have received so far, since flows may go both ways.

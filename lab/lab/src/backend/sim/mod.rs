@@ -182,15 +182,7 @@ impl Sim {
         scenario: &Scenario,
     ) -> Result<(TransportConfig, TransportConfig, Probe), Box<Outcome>> {
         let transport = &scenario.transport;
-        let scheduler = transport.scheduler.as_ref().map(ToString::to_string);
-        let congestion = transport.congestion.as_ref().map(ToString::to_string);
-        let setup = Setup {
-            profile: transport.profile,
-            scheduler: scheduler.as_deref(),
-            congestion: congestion.as_deref(),
-            settings: &transport.settings,
-        };
-        let made = engine::ends(&setup, &self.names);
+        let made = engine::ends(&Setup::of(transport), &self.names);
         let ends = made.map_err(|error| Box::new(ended(Status::Failed, &error.to_string())))?;
         let (mut sender, mut receiver) = (ends.sender, ends.receiver);
         let probe = Probe::new(Watch {

@@ -151,8 +151,8 @@ fn config(built: &Built<'_>, names: &Names) -> Result<TcpConfig, SpecError> {
     // A tunnel's is that of the connection between its nodes: hosts know nothing of it.
     let congestion = transport.congestion.as_ref();
     let congestion = congestion.filter(|_| transport.kind != Kind::Tunnel);
-    let congestion = congestion.map(ToString::to_string);
-    let congestion = congestion.as_deref().unwrap_or(usual.congestion.name());
+    let usual_control = || usual.congestion.name().parse();
+    let congestion = congestion.cloned().map_or_else(usual_control, Ok)?;
     let packet = settings.packet_size.map(|bytes| bytes + HEADERS[0]);
     let mss = packet.map_or(SEGMENT, |packet| packet - HEADERS[1]);
     let most = match transport.kind {

@@ -27,15 +27,7 @@ pub(super) fn install(
     port: impl Fn(usize) -> u16,
 ) -> Result<[ProcessId; 2], String> {
     let transport = &built.scenario.transport;
-    let scheduler = transport.scheduler.as_ref().map(ToString::to_string);
-    let congestion = transport.congestion.as_ref().map(ToString::to_string);
-    let setup = Setup {
-        profile: transport.profile,
-        scheduler: scheduler.as_deref(),
-        congestion: congestion.as_deref(),
-        settings: &transport.settings,
-    };
-    let ends = engine::ends(&setup, names).map_err(|error| error.to_string())?;
+    let ends = engine::ends(&Setup::of(transport), names).map_err(|error| error.to_string())?;
     let mut config = ends.sender;
     anabranch_tunnel::streams::suit(&mut config.streams);
     config.scheduler = steered(config.scheduler);
