@@ -81,6 +81,11 @@ impl Payload {
 /// remote end.
 const LONGEST_HEADER: usize = 8 + 8 + 19;
 
+/// Payloads of up to so many bytes always pass: every link of IPv6 carries such packets whole, and
+/// QUIC within the tunnel takes it for granted (RFC 9000, section 14). Where they fit no datagram,
+/// as on paths that were not probed yet, they go in capsules.
+const ALWAYS: usize = 1280;
+
 /// Payloads so far, as the node sees them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -226,6 +231,7 @@ pub(crate) fn split(
         in_datagrams,
         ways,
         treatment,
+        header: Vec::with_capacity(LONGEST_HEADER),
     };
     let receiver = Receiver {
         incoming,
@@ -248,6 +254,8 @@ pub(crate) struct Sender {
     in_datagrams: bool,
     ways: Ways,
     treatment: Treatment,
+    /// What precedes the payload that is being sent.
+    header: Vec<u8>,
 }
 
 impl Sender {
@@ -272,29 +280,41 @@ impl Sender {
             self.shared.counted.lose(1, *remote);
             return Ok(());
         };
-        let mut header = Vec::new();
-        if !self.in_datagrams {
-            way.put_header(&mut header);
-            self.send_capsule(&header, bytes).await?;
-            self.shared.counted.sent(*remote, found.as_ref());
-            return Ok(());
-        }
-        let Shared {
-            datagrams, counted, ..
-        } = &*self.shared;
-        let mut datagram = datagrams.begin(LONGEST_HEADER + bytes.len());
-        way.put_header(&mut datagram);
-        datagram.extend_from_slice(bytes);
-        match datagrams.send(datagram, way.is_numbered(), &treatment) {
-            Ok(()) => {
-                // A number that is not sent would be waited for.
-                self.ways.advance(*remote, way);
-                counted.sent(*remote, found.as_ref());
+        self.header.clear();
+        way.put_header(&mut self.header);
+        let fits = self.in_datagrams.then(|| {
+            let is_numbered = way.is_numbered();
+            self.send_datagram(bytes, is_numbered, &treatment)
+        });
+        match fits {
+            Some(Ok(())) => {}
+            None => self.send_capsule(bytes).await?,
+            Some(Err(SendDatagramError::TooLarge { .. })) if bytes.len() <= ALWAYS => {
+                self.send_capsule(bytes).await?;
             }
-            Err(SendDatagramError::Connection(reason)) => return Err(reason.into()),
-            Err(_) => counted.lose(1, *remote),
+            Some(Err(SendDatagramError::Connection(reason))) => return Err(reason.into()),
+            Some(Err(_)) => {
+                self.shared.counted.lose(1, *remote);
+                return Ok(());
+            }
         }
+        // A number that is not sent would be waited for.
+        self.ways.advance(*remote, way);
+        self.shared.counted.sent(*remote, found.as_ref());
         Ok(())
+    }
+
+    fn send_datagram(
+        &self,
+        payload: &[u8],
+        is_numbered: bool,
+        treatment: &Treatment,
+    ) -> Result<(), SendDatagramError> {
+        let datagrams = &self.shared.datagrams;
+        let mut datagram = datagrams.begin(self.header.len() + payload.len());
+        datagram.extend_from_slice(&self.header);
+        datagram.extend_from_slice(payload);
+        datagrams.send(datagram, is_numbered, treatment)
     }
 
     /// The remote end, unless that is the target or no flow.
@@ -302,10 +322,11 @@ impl Sender {
         self.shared.counted.find(remote)
     }
 
-    async fn send_capsule(&mut self, header: &[u8], payload: &[u8]) -> Result<(), Broken> {
+    async fn send_capsule(&mut self, payload: &[u8]) -> Result<(), Broken> {
         let mut before = Vec::with_capacity(16);
-        put_datagram_header(&mut before, header.len() + payload.len());
-        self.outgoing.write(data(&[&before, header, payload])).await
+        put_datagram_header(&mut before, self.header.len() + payload.len());
+        let capsule = data(&[&before, &self.header, payload]);
+        self.outgoing.write(capsule).await
     }
 
     /// Nothing is sent to or taken from a remote end any more, unless it is opened again.

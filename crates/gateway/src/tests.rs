@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 use crate::session::{Broken, Incoming, Outgoing, Session};
 use anabranch_masque::stream::Item;
 use anabranch_masque::{Code, Headers, Request, RequestLine, Response, Settings};
-use anabranch_net::engine::ConnectionError;
 use anabranch_net::engine::tls::{self, Fingerprint};
+use anabranch_net::engine::{ConnectionError, TransportConfig};
 use anabranch_net::identity::provider;
 use anabranch_net::{Connection, Endpoint, Identity, PathManager, PathsConfig, Target, defaults};
 use std::net::SocketAddr;
@@ -89,9 +89,17 @@ impl Place {
 }
 
 async fn connect_to(remotes: &[SocketAddr], fingerprint: Fingerprint) -> (Connection, PathManager) {
+    connect_with(crate::transport(), remotes, fingerprint).await
+}
+
+async fn connect_with(
+    transport: TransportConfig,
+    remotes: &[SocketAddr],
+    fingerprint: Fingerprint,
+) -> (Connection, PathManager) {
     let tls = tls::ClientConfig::pinned(provider(), fingerprint);
     let mut config = defaults::client(tls.alpn(&[b"h3"]).build().unwrap());
-    config.transport = Arc::new(crate::transport());
+    config.transport = Arc::new(transport);
     let target = Target {
         name: "localhost".into(),
         remotes: remotes.to_vec(),

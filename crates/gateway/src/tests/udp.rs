@@ -195,6 +195,32 @@ async fn what_fits_no_packet_is_dropped_and_counted_and_the_flow_goes_on() {
 }
 
 #[tokio::test]
+async fn what_every_link_carries_passes_where_no_path_was_probed() {
+    let place = Place::open(10);
+    let target = echo().await;
+    let mut transport = crate::transport();
+    transport.mtu.max = transport.mtu.min;
+    transport.mtu.max_ipv4 = transport.mtu.min;
+    let fingerprint = place.identity.fingerprint();
+    let (connection, _paths) = connect_with(transport, &place.remotes, fingerprint).await;
+    let session = Session::start(connection, Settings::OURS).await.unwrap();
+    let headers = place.let_in(&session).await;
+    let opened = Association::open(&session, &headers, &target).await;
+    let mut association = opened.map_err(|refused| refused.status).unwrap();
+    // The first packet of a QUIC connection, with the answer that is a byte longer.
+    for length in [1, 1200, 1, 1279] {
+        assert_eq!(
+            association.question(&vec![7; length]).await.len(),
+            length + 1
+        );
+    }
+    assert_eq!(association.counts.dropped.load(Ordering::Relaxed), 0);
+    association.sender.send(&payload(&[7; 1281])).await.unwrap();
+    assert_eq!(association.counts.dropped.load(Ordering::Relaxed), 1);
+    assert_eq!(association.question(b"small").await, "small!");
+}
+
+#[tokio::test]
 async fn a_target_that_is_not_permitted_is_refused_before_anything_is_sent() {
     let place = Place::open(10);
     let watched = UdpSocket::bind("127.0.0.2:0").await.unwrap();
