@@ -1,4 +1,7 @@
 //! What three lines of `main` promise: the whole command knows the scheduler, wherever it runs.
+//!
+//! `OWN_SCHEDULER` names another program with the same scheduler, such as that of the crate outside
+//! of this tree that `docs/writing-a-scheduler.md` makes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run has failed")]
 
@@ -39,7 +42,8 @@ scheduler = "min-rtt"
 "#;
 
 fn program(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
+    let program = std::env::var_os("OWN_SCHEDULER").unwrap_or_else(|| PROGRAM.into());
+    let mut command = Command::new(program);
     command.args(words).current_dir(folder);
     // Not the state of whoever runs the test.
     command.env("XDG_STATE_HOME", folder.join("state"));
