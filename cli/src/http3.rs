@@ -321,8 +321,10 @@ async fn send_file(
     send_head(exchange, head, guest, tally).await?;
     let is_whole = body.span.len() == body.version.length;
     // Who asks for a file that others have had does not make the server hash it again.
-    let known = guest.service.digests.known(&body.version);
-    let known = known.filter(|_| is_whole).map(Sums::of_whole);
+    let digests = &guest.service.digests;
+    let known = digests.certain(&body.version).filter(|_| is_whole);
+    let known = known.map(Sums::of_whole);
+    let was_settled = body.version.is_settled();
     // Hashed while the part is sent: both take about as long. Ends with this request at the latest.
     let mut hashing = JoinSet::new();
     if !is_whole {
@@ -346,7 +348,9 @@ async fn send_file(
         .or_else(|| reader.finish())
         .ok_or_else(|| io::Error::other("the file was not read whole"))?;
     let whole = if is_whole {
-        guest.service.digests.remember(body.version, sums.content);
+        if known.is_none() {
+            digests.remember(body.version, sums.content, was_settled);
+        }
         sums.whole
     } else {
         let hashed = timeout(
@@ -462,7 +466,7 @@ async fn receive_file(
         Ok(version) => version,
         Err(refusal) => return Ok(refusal.into()),
     };
-    guest.service.digests.remember(version, sum);
+    guest.service.digests.remember(version, sum, false);
     let answer = Answer::words(status, format!("{length} bytes, sha-256 {sum}"));
     Ok(match answer {
         Answer::Text(head, text) => Answer::Text(head.with_digest(sum), text),

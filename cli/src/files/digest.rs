@@ -6,12 +6,16 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Trailer or header: the digest of what this message carries.
 pub(crate) const CONTENT_DIGEST: &str = "content-digest";
 
 /// Trailer or header: the digest of the whole file, whatever part of it this message carries.
 pub(crate) const REPR_DIGEST: &str = "repr-digest";
+
+/// Longer than a step of the clock of any file system.
+const STEP: Duration = Duration::from_secs(2);
 
 /// The most digests kept at a time.
 const CACHED: usize = 4096;
@@ -89,6 +93,14 @@ impl Version {
         Self { changed, ..*self } == *before
     }
 
+    /// Whether a change from now on would show: the last one is longer ago than a step of the
+    /// clock.
+    pub(crate) fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_nanos() as i128;
+        self.changed + STEP.as_nanos() as i128 <= now
+    }
+
     /// As an entity tag (RFC 9110, section 8.8.3), without the device, which means nothing to
     /// others.
     pub(crate) fn etag(&self) -> String {
@@ -104,21 +116,39 @@ pub(crate) fn nanoseconds(seconds: i64, rest: i64) -> i128 {
 /// Digests of files that were read whole. Bounded: the oldest are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    inner: Mutex<(BTreeMap<Version, Sum>, VecDeque<Version>)>,
+    inner: Mutex<(BTreeMap<Version, Known>, VecDeque<Version>)>,
+}
+
+/// A digest, and whether its file [was settled](Version::is_settled) before it was read.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    sum: Sum,
+    was_settled: bool,
 }
 
 impl Cache {
     /// The digest of a file, if it is known.
     pub(crate) fn look_up(&self, version: &Version) -> Option<Sum> {
+        Some(self.find(version)?.sum)
+    }
+
+    /// The digest of a file that cannot have been written since without a trace.
+    pub(crate) fn look_up_certain(&self, version: &Version) -> Option<Sum> {
+        let known = self.find(version)?;
+        known.was_settled.then_some(known.sum)
+    }
+
+    fn find(&self, version: &Version) -> Option<Known> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.0.get(version).copied()
     }
 
-    /// Remembers a digest.
-    pub(crate) fn remember(&self, version: Version, sum: Sum) {
+    /// Remembers a digest; `was_settled` tells whether the file
+    /// [was settled](Version::is_settled) before it was read.
+    pub(crate) fn remember(&self, version: Version, sum: Sum, was_settled: bool) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let (sums, order) = &mut *inner;
-        if sums.insert(version, sum).is_none() {
+        if sums.insert(version, Known { sum, was_settled }).is_none() {
             order.push_back(version);
         }
         if order.len() > CACHED
@@ -171,7 +201,7 @@ mod tests {
         let version = || Version::of(&file.metadata().unwrap());
         let first = version();
         // The clock of a file system takes up to ten milliseconds for a step.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         let readable = std::fs::Permissions::from_mode(0o444);
         file.set_permissions(readable).unwrap();
         let second = version();
@@ -192,10 +222,28 @@ mod tests {
         };
         let cache = Cache::default();
         for inode in 0..=CACHED as u64 {
-            cache.remember(version(inode), Sum([0; 32]));
-            cache.remember(version(inode), Sum([1; 32]));
+            cache.remember(version(inode), Sum([0; 32]), true);
+            cache.remember(version(inode), Sum([1; 32]), true);
         }
         assert_eq!(cache.look_up(&version(0)), None);
         assert_eq!(cache.look_up(&version(1)), Some(Sum([1; 32])));
+    }
+
+    #[test]
+    fn a_digest_of_a_file_that_had_just_been_written_is_not_certain() {
+        let file = tempfile::tempfile().unwrap();
+        let fresh = Version::of(&file.metadata().unwrap());
+        let old = Version {
+            changed: fresh.changed - 3_000_000_000,
+            ..fresh
+        };
+        assert!(old.is_settled() && !fresh.is_settled());
+        let cache = Cache::default();
+        for version in [fresh, old] {
+            cache.remember(version, Sum([1; 32]), version.is_settled());
+            assert_eq!(cache.look_up(&version), Some(Sum([1; 32])));
+        }
+        assert_eq!(cache.look_up_certain(&fresh), None);
+        assert_eq!(cache.look_up_certain(&old), Some(Sum([1; 32])));
     }
 }

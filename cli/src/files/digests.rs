@@ -81,9 +81,16 @@ impl Digests {
         self.cache.look_up(version)
     }
 
-    /// Remembers the digest of a file that was read or written whole.
-    pub(crate) fn remember(&self, version: Version, sum: Sum) {
-        self.cache.remember(version, sum);
+    /// The digest of a file that cannot have been written since without a trace: what is sent may
+    /// be measured by it.
+    pub(crate) fn certain(&self, version: &Version) -> Option<Sum> {
+        self.cache.look_up_certain(version)
+    }
+
+    /// Remembers the digest of a file that was read or written whole; `was_settled` tells whether
+    /// it [was settled](Version::is_settled) before that.
+    pub(crate) fn remember(&self, version: Version, sum: Sum, was_settled: bool) {
+        self.cache.remember(version, sum, was_settled);
     }
 
     /// The digest of a whole file; hashes the file unless the digest is known. `None` if the file
@@ -104,12 +111,13 @@ impl Digests {
         }
         alone.has_begun.store(false, Ordering::Relaxed);
         let begun = || alone.has_begun.store(true, Ordering::Relaxed);
+        let was_settled = version.is_settled();
         let turns = [&client.wholes, &self.turns.wholes];
         let hashed = hash(file, version.length, turns, Some(PATIENCE), begun).await;
         let (file, hash) = hashed.ok()?;
         let unchanged = Version::of(&file.metadata().ok()?).has_content_of(&version);
         let sum = unchanged.then(|| Sum::of(hash))?;
-        self.remember(version, sum);
+        self.remember(version, sum, was_settled);
         Some(sum)
     }
 
