@@ -14,6 +14,7 @@ mod ways;
 pub(crate) use relay::{Activity, Sink, Source, each, relay, send_all};
 pub(crate) use remotes::{Gone, Nobody, Remote, Remotes};
 
+use crate::ip::LEAST_V6;
 use crate::records::Tally;
 use crate::session::datagrams::{Arrived, Datagrams};
 use crate::session::{Broken, Incoming, Outgoing, data};
@@ -23,7 +24,6 @@ use anabranch_masque::contexts::Context;
 use anabranch_masque::stream::Item;
 use anabranch_masque::{Code, Contexts, Error, Extensions, Protocol};
 use anabranch_net::error::SendDatagramError;
-use anabranch_proto::wire::PathId;
 use anabranch_tunnel::Treatment;
 use bytes::Bytes;
 use order::Order;
@@ -77,14 +77,19 @@ impl Payload {
     }
 }
 
+/// The bytes of payloads together.
+pub(crate) fn length(payloads: &[Payload]) -> usize {
+    payloads.iter().map(|payload| payload.bytes.len()).sum()
+}
+
 /// The most bytes in front of a payload behind the number of the stream: a context, a number, and a
 /// remote end.
 const LONGEST_HEADER: usize = 8 + 8 + 19;
 
-/// Payloads of up to so many bytes always pass: every link of IPv6 carries such packets whole, and
-/// QUIC within the tunnel takes it for granted (RFC 9000, section 14). Where they fit no datagram,
-/// as on paths that were not probed yet, they go in capsules.
-const ALWAYS: usize = 1280;
+/// Payloads of up to so many bytes always pass: QUIC within the tunnel takes it for granted (RFC
+/// 9000, section 14). Where they fit no datagram, as on paths that were not probed yet, they go in
+/// capsules.
+const ALWAYS: usize = LEAST_V6 as usize;
 
 /// Payloads so far, as the node sees them.
 #[derive(Debug, Default)]
@@ -264,10 +269,24 @@ impl Sender {
     /// # Errors
     ///
     /// The request has ended.
+    #[cfg(test)]
     pub(crate) async fn send(&mut self, payload: &Payload) -> Result<(), Broken> {
+        let found = self.find(payload.remote);
+        self.send_found(payload, found.as_ref()).await
+    }
+
+    /// As [`send`](Self::send), once its remote end [was looked for](Self::find).
+    ///
+    /// # Errors
+    ///
+    /// The request has ended.
+    async fn send_found(
+        &mut self,
+        payload: &Payload,
+        found: Option<&Remote>,
+    ) -> Result<(), Broken> {
         let Payload { remote, bytes } = payload;
-        let found = self.find(*remote);
-        let own = found.as_ref().and_then(|found| found.treatment);
+        let own = found.and_then(|found| found.treatment);
         let treatment = own.unwrap_or(self.treatment);
         let way = {
             let mut contexts = self.shared.contexts();
@@ -282,11 +301,10 @@ impl Sender {
         };
         self.header.clear();
         way.put_header(&mut self.header);
-        let fits = self.in_datagrams.then(|| {
-            let is_numbered = way.is_numbered();
-            self.send_datagram(bytes, is_numbered, &treatment)
-        });
-        match fits {
+        let sent = self
+            .in_datagrams
+            .then(|| self.send_datagram(bytes, way.is_numbered(), &treatment));
+        match sent {
             Some(Ok(())) => {}
             None => self.send_capsule(bytes).await?,
             Some(Err(SendDatagramError::TooLarge { .. })) if bytes.len() <= ALWAYS => {
@@ -300,7 +318,7 @@ impl Sender {
         }
         // A number that is not sent would be waited for.
         self.ways.advance(*remote, way);
-        self.shared.counted.sent(*remote, found.as_ref());
+        self.shared.counted.sent(*remote, found);
         Ok(())
     }
 
@@ -445,9 +463,7 @@ impl Receiver {
                 () = until(self.order.deadline()) => self.order.give_up(&self.shared.counted, into),
             }
         }
-        for payload in &into[before..] {
-            self.shared.counted.received(payload.remote);
-        }
+        self.shared.counted.received(&into[before..]);
         Ok(true)
     }
 
@@ -461,8 +477,7 @@ impl Receiver {
                 Err(error) => return Err(self.incoming.refuse(error)),
             };
             if let Capsule::Datagram(bytes) = capsule {
-                let path = PathId::ZERO;
-                self.on_datagram(Arrived { path, bytes }, into)?;
+                self.on_datagram(Arrived { path: None, bytes }, into)?;
                 continue;
             }
             let answers = self.on_context(&capsule);
@@ -540,7 +555,9 @@ impl Receiver {
         let (remote, bytes) = (received.remote, received.payload);
         let counted = &self.shared.counted;
         let found = counted.find(remote);
-        counted.came_by(arrived.path, bytes.len(), remote, found.as_ref());
+        if let Some(path) = arrived.path {
+            counted.came_by(path, bytes.len(), remote, found.as_ref());
+        }
         let payload = Payload { remote, bytes };
         match received.number {
             Some(number) => {

@@ -26,7 +26,7 @@ const MAX_SPACES: usize = 128;
 /// How long measured delays of paths count.
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 
-fn wait(longest: Duration) -> Wait {
+fn adaptive(longest: Duration) -> Wait {
     Wait::Adaptive {
         shortest: SHORTEST.min(longest),
         longest,
@@ -35,7 +35,7 @@ fn wait(longest: Duration) -> Wait {
 
 fn config(longest: Duration) -> ResequencerConfig {
     ResequencerConfig {
-        wait: wait(longest),
+        wait: adaptive(longest),
         capacity: 1024,
         ordered_paths: true,
         deliver_late: true,
@@ -119,61 +119,39 @@ pub enum Taken {
 /// its `out`.
 #[derive(Debug)]
 pub struct Order<T> {
-    longest: Duration,
     spaces: BTreeMap<u64, Resequencer<T>>,
     delays: Arc<[PathDelay]>,
 }
 
-impl<T> Order<T> {
-    /// Waits as long as the class of the flow allows.
-    pub fn new(wait: Option<Duration>) -> Self {
+impl<T> Default for Order<T> {
+    /// None yet.
+    fn default() -> Self {
         Self {
-            longest: wait.unwrap_or(LONGEST),
             spaces: BTreeMap::new(),
             delays: Arc::new([]),
         }
     }
+}
 
-    /// Takes an item with the lowest bits of its number; tells how it came.
+impl<T> Order<T> {
+    /// Takes an item with the lowest bits of its number, from a context and a path, or none if it
+    /// came on a stream; tells how it came. From now on others of the context are waited for as
+    /// long as the class of the flow allows.
     pub fn take(
         &mut self,
         now: Instant,
-        from: (u64, PathId),
-        number: (u64, NumberSize),
-        item: T,
-        out: &mut Vec<Delivered<T>>,
-    ) -> Taken {
-        self.take_within(now, self.longest, from, number, item, out)
-    }
-
-    /// Takes an item of a context whose class allows a wait of its own, from now on.
-    pub fn take_of_class(
-        &mut self,
-        now: Instant,
         wait: Option<Duration>,
-        from: (u64, PathId),
-        number: (u64, NumberSize),
-        item: T,
-        out: &mut Vec<Delivered<T>>,
-    ) -> Taken {
-        let longest = wait.unwrap_or(LONGEST);
-        self.take_within(now, longest, from, number, item, out)
-    }
-
-    fn take_within(
-        &mut self,
-        now: Instant,
-        longest: Duration,
-        (context, path): (u64, PathId),
+        (context, path): (u64, Option<PathId>),
         (truncated, size): (u64, NumberSize),
         item: T,
         out: &mut Vec<Delivered<T>>,
     ) -> Taken {
+        let longest = wait.unwrap_or(LONGEST);
         let is_full = self.spaces.len() >= MAX_SPACES;
         let space = match self.spaces.entry(context) {
             Entry::Occupied(known) => {
                 let space = known.into_mut();
-                space.set_wait(wait(longest));
+                space.set_wait(adaptive(longest));
                 space
             }
             Entry::Vacant(_) if is_full => {
@@ -271,8 +249,8 @@ mod tests {
     use super::Taken::{InTurn, Reordered, Repeated};
     use super::*;
 
-    const A: PathId = PathId(0);
-    const B: PathId = PathId(1);
+    const A: Option<PathId> = Some(PathId(0));
+    const B: Option<PathId> = Some(PathId(1));
     const SIZE: NumberSize = NumberSize::Two;
 
     fn at(ms: u64) -> Instant {
@@ -285,10 +263,10 @@ mod tests {
 
     #[test]
     fn items_come_out_in_order_and_once() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
+        let (mut order, mut out) = (Order::default(), Vec::new());
         let come = [(B, 1, "b"), (B, 1, "b"), (A, 0, "a"), (B, 0, "a")];
         let how = come.map(|(path, number, item)| {
-            order.take(at(0), (2, path), (number, SIZE), item, &mut out)
+            order.take(at(0), None, (2, path), (number, SIZE), item, &mut out)
         });
         assert_eq!(items(out), ["a", "b"]);
         assert_eq!(how, [InTurn, Repeated, Reordered, Repeated]);
@@ -297,14 +275,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_given_up_after_20_ms_and_passed_on_late() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
-        order.take(at(5), (2, A), (1, SIZE), "b", &mut out);
+        let (mut order, mut out) = (Order::default(), Vec::new());
+        order.take(at(5), None, (2, A), (1, SIZE), "b", &mut out);
         assert_eq!((order.deadline(), order.held()), (Some(at(25)), 1));
         order.give_up(at(24), &mut out);
         assert_eq!(out, []);
         order.give_up(at(25), &mut out);
         assert_eq!(out[0].held, Duration::from_millis(20));
-        order.take(at(30), (2, A), (0, SIZE), "a", &mut out);
+        order.take(at(30), None, (2, A), (0, SIZE), "a", &mut out);
         assert!(out[1].is_late);
         assert_eq!(items(out), ["b", "a"]);
         let stats: Vec<_> = order.spaces().collect();
@@ -315,8 +293,8 @@ mod tests {
     fn a_class_may_wait_longer_or_not_at_all() {
         for wait in [0, 50] {
             let wait = Duration::from_millis(wait);
-            let (mut order, mut out) = (Order::new(Some(wait)), Vec::new());
-            order.take(at(5), (2, A), (1, SIZE), "b", &mut out);
+            let (mut order, mut out) = (Order::default(), Vec::new());
+            order.take(at(5), Some(wait), (2, A), (1, SIZE), "b", &mut out);
             // What is not waited for needs no timer either.
             let deadline = (!wait.is_zero()).then_some(at(5) + wait);
             assert_eq!(
@@ -330,17 +308,17 @@ mod tests {
 
     #[test]
     fn contexts_of_one_request_may_be_of_different_classes_and_change_them() {
-        let (mut order, mut out) = (Order::new(Some(Duration::from_millis(50))), Vec::new());
-        order.take(at(0), (2, A), (1, SIZE), "b", &mut out);
-        assert_eq!(order.deadline(), Some(at(50)));
+        let (mut order, mut out) = (Order::default(), Vec::new());
         let wait = |ms| Some(Duration::from_millis(ms));
-        order.take_of_class(at(0), wait(10), (4, A), (1, SIZE), "d", &mut out);
+        order.take(at(0), wait(50), (2, A), (1, SIZE), "b", &mut out);
+        assert_eq!(order.deadline(), Some(at(50)));
+        order.take(at(0), wait(10), (4, A), (1, SIZE), "d", &mut out);
         assert_eq!(order.deadline(), Some(at(10)));
         order.give_up(at(10), &mut out);
         assert_eq!(order.deadline(), Some(at(50)), "that of the other goes on");
-        order.take_of_class(at(10), None, (4, A), (3, SIZE), "f", &mut out);
+        order.take(at(10), None, (4, A), (3, SIZE), "f", &mut out);
         assert_eq!(order.deadline(), Some(at(30)), "as without a word");
-        order.take_of_class(at(11), wait(5), (4, A), (4, SIZE), "g", &mut out);
+        order.take(at(11), wait(5), (4, A), (4, SIZE), "g", &mut out);
         assert_eq!(order.deadline(), Some(at(15)));
         order.give_up(at(15), &mut out);
         assert_eq!(items(out), ["d", "f", "g"]);
@@ -348,19 +326,19 @@ mod tests {
 
     #[test]
     fn paths_that_hardly_differ_are_hardly_waited_for() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
-        order.take(at(0), (2, A), (0, SIZE), "a", &mut out);
-        let delay = |path, delay_us| PathDelay {
-            path,
+        let (mut order, mut out) = (Order::default(), Vec::new());
+        order.take(at(0), None, (2, A), (0, SIZE), "a", &mut out);
+        let delay = |path: Option<PathId>, delay_us| PathDelay {
+            path: path.unwrap(),
             delay_us,
             jitter_us: 500,
         };
         let delays = [delay(A, 10_000), delay(B, 13_000)];
         order.set_delays(at(0), delays.into(), &mut out);
-        order.take(at(0), (2, A), (2, SIZE), "c", &mut out);
+        order.take(at(0), None, (2, A), (2, SIZE), "c", &mut out);
         assert_eq!(order.deadline(), Some(at(5)));
         // A space that begins later knows them too.
-        order.take(at(1), (4, A), (1, SIZE), "e", &mut out);
+        order.take(at(1), None, (4, A), (1, SIZE), "e", &mut out);
         order.give_up(at(5), &mut out);
         assert_eq!(order.deadline(), Some(at(6)));
     }
@@ -380,33 +358,50 @@ mod tests {
 
     #[test]
     fn what_the_only_path_has_passed_is_not_waited_for() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
-        order.take(at(0), (2, A), (0, SIZE), "a", &mut out);
+        let (mut order, mut out) = (Order::default(), Vec::new());
+        order.take(at(0), None, (2, A), (0, SIZE), "a", &mut out);
         let only = PathDelay {
-            path: A,
+            path: A.unwrap(),
             delay_us: 10_000,
             jitter_us: 0,
         };
         order.set_delays(at(0), [only].into(), &mut out);
-        order.take(at(1), (2, A), (2, SIZE), "c", &mut out);
+        order.take(at(1), None, (2, A), (2, SIZE), "c", &mut out);
         assert_eq!((order.deadline(), order.held()), (None, 0));
-        let how = order.take(at(2), (2, A), (1, SIZE), "b", &mut out);
+        let how = order.take(at(2), None, (2, A), (1, SIZE), "b", &mut out);
         assert_eq!(how, Reordered);
         assert_eq!(items(out), ["a", "c", "b"]);
     }
 
     #[test]
+    fn what_came_on_a_stream_says_nothing_of_the_paths() {
+        let (mut order, mut out) = (Order::default(), Vec::new());
+        order.take(at(0), None, (2, A), (0, SIZE), "a", &mut out);
+        let paths = [A, B].map(|path| PathDelay {
+            path: path.unwrap(),
+            delay_us: 10_000,
+            jitter_us: 0,
+        });
+        order.set_delays(at(0), paths.into(), &mut out);
+        order.take(at(1), None, (2, B), (3, SIZE), "d", &mut out);
+        order.take(at(1), None, (2, None), (2, SIZE), "c", &mut out);
+        assert_eq!(order.held(), 2, "A may still bring what is missing");
+        order.take(at(1), None, (2, A), (1, SIZE), "b", &mut out);
+        assert_eq!(items(out), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
     fn number_spaces_are_apart_and_bounded() {
-        let (mut order, mut out) = (Order::new(None), Vec::new());
+        let (mut order, mut out) = (Order::default(), Vec::new());
         for context in 0..=MAX_SPACES as u64 {
-            let how = order.take(at(0), (context, A), (0, SIZE), "a", &mut out);
+            let how = order.take(at(0), None, (context, A), (0, SIZE), "a", &mut out);
             assert_eq!(how, InTurn);
         }
         assert_eq!(out.len(), MAX_SPACES + 1);
         assert_eq!(order.spaces().count(), MAX_SPACES);
         order.forget(|context| context > 0);
         let how = |order: &mut Order<_>, context| {
-            order.take(at(0), (context, A), (0, SIZE), "a", &mut Vec::new())
+            order.take(at(0), None, (context, A), (0, SIZE), "a", &mut Vec::new())
         };
         let kept = how(&mut order, 0);
         assert_eq!(kept, Repeated, "one that is kept knows its past");

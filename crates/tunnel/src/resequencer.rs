@@ -165,7 +165,7 @@ pub struct Resequencer<T> {
     window: VecDeque<Option<Held<T>>>,
     held: usize,
     /// Held items in order of arrival, with their paths; may include items already passed on.
-    arrivals: VecDeque<(u64, Instant, PathId)>,
+    arrivals: VecDeque<(u64, Instant, Option<PathId>)>,
     paths: Vec<PathState>,
     filter: DuplicateFilter,
     lateness: Lateness,
@@ -227,11 +227,12 @@ impl<T> Resequencer<T> {
         self.skip_overtaken(now, out);
     }
 
-    /// Takes an item that arrived.
+    /// Takes an item that arrived. One that came by no path, but on a stream, says nothing of the
+    /// paths.
     pub fn on_item(
         &mut self,
         now: Instant,
-        path: PathId,
+        path: Option<PathId>,
         number: u64,
         item: T,
         out: &mut Vec<Delivered<T>>,
@@ -244,7 +245,9 @@ impl<T> Resequencer<T> {
             self.stats.duplicates += 1;
             return;
         }
-        self.note_path(now, path, number);
+        if let Some(path) = path {
+            self.note_path(now, path, number);
+        }
         self.stats.reordered += u64::from(self.lateness.note(now, number));
         if number < self.next {
             self.stats.late += 1;
@@ -331,12 +334,12 @@ impl<T> Resequencer<T> {
     }
 
     /// How long to wait for a gap revealed by an item of this path.
-    fn wait_on(&self, id: PathId) -> Duration {
+    fn wait_on(&self, path: Option<PathId>) -> Duration {
         let (shortest, longest) = match self.config.wait {
             Wait::Fixed(wait) => return wait,
             Wait::Adaptive { shortest, longest } => (shortest, longest),
         };
-        let expected = match self.lag_behind(id) {
+        let expected = match path.and_then(|id| self.lag_behind(id)) {
             // What the only path has passed can come by no other.
             Some(_) if self.paths.len() == 1 => Duration::ZERO,
             Some(lag) => lag.max(shortest),
@@ -366,7 +369,7 @@ impl<T> Resequencer<T> {
         }
     }
 
-    fn hold(&mut self, now: Instant, path: PathId, number: u64, item: T) {
+    fn hold(&mut self, now: Instant, path: Option<PathId>, number: u64, item: T) {
         let at = (number - self.next) as usize;
         if self.window.len() <= at {
             self.window.resize_with(at + 1, || None);

@@ -37,7 +37,7 @@ impl Order {
     pub(super) fn new() -> Self {
         Self {
             since: Instant::now(),
-            spaces: anabranch_tunnel::Order::new(None),
+            spaces: anabranch_tunnel::Order::default(),
             passed_on: Vec::new(),
         }
     }
@@ -51,7 +51,7 @@ impl Order {
     pub(super) fn take(
         &mut self,
         wait: Option<Duration>,
-        from: (u64, PathId),
+        from: (u64, Option<PathId>),
         (truncated, bits): (u64, NumberBits),
         payload: Payload,
         counted: &Counted,
@@ -59,9 +59,7 @@ impl Order {
     ) {
         let (now, number) = (self.now(), (truncated, size(bits)));
         let (remote, out) = (payload.remote, &mut self.passed_on);
-        let how = self
-            .spaces
-            .take_of_class(now, wait, from, number, payload, out);
+        let how = self.spaces.take(now, wait, from, number, payload, out);
         if how == Taken::Repeated {
             counted.repeated(remote);
         }
@@ -126,8 +124,8 @@ mod tests {
     use bytes::Bytes;
     use std::sync::atomic::Ordering;
 
-    const A: PathId = PathId(0);
-    const B: PathId = PathId(1);
+    const A: Option<PathId> = Some(PathId(0));
+    const B: Option<PathId> = Some(PathId(1));
 
     fn payload(text: &'static str) -> Payload {
         Payload {

@@ -7,7 +7,7 @@
 //! FIN, reset, a broken rule, a lost connection  <--  nothing more is carried
 //! ```
 
-use super::{Payload, Receiver, Remote, Sender};
+use super::{Payload, Receiver, Remote, Sender, length};
 use crate::records::Meter;
 use crate::relay::Cut;
 use crate::udp;
@@ -175,7 +175,7 @@ async fn outward(
             let remote = run.first().and_then(|first| first.remote);
             let found = receiver.find(remote);
             let Meter { all, record } = of(meter, found.as_ref());
-            let bytes = run.iter().map(|payload| payload.bytes.len()).sum();
+            let bytes = length(run);
             all.add_outward(bytes);
             if remote.is_none() {
                 record.carried_out(bytes);
@@ -212,7 +212,8 @@ async fn inward(
             if payload.remote.is_none() {
                 record.carried_in(payload.bytes.len());
             }
-            record.wait_inward(sender.send(&payload)).await?;
+            let sent = sender.send_found(&payload, found.as_ref());
+            record.wait_inward(sent).await?;
             is_active = true;
         }
         if is_active {

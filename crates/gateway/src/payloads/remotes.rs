@@ -1,5 +1,6 @@
 //! Remote ends of a bound socket, other than the request's target.
 
+use super::Payload;
 use crate::records::{Record, Tally};
 use crate::relay::Moved;
 use anabranch_proto::wire::PathId;
@@ -96,10 +97,13 @@ impl Counted {
     }
 
     /// Whoever takes those of other remote ends counts them there.
-    pub(super) fn received(&self, remote: Option<SocketAddr>) {
-        self.tally.all.received.fetch_add(1, Ordering::Relaxed);
-        if remote.is_none() {
-            self.tally.record.received(1);
+    pub(super) fn received(&self, payloads: &[Payload]) {
+        let (all, record) = (&self.tally.all, &self.tally.record);
+        all.received
+            .fetch_add(payloads.len() as u64, Ordering::Relaxed);
+        let own = payloads.iter().filter(|one| one.is_of_target()).count();
+        if own > 0 {
+            record.received(own as u64);
         }
     }
 

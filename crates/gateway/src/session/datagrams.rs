@@ -29,7 +29,8 @@ const BATCH: usize = 64;
 /// A datagram that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) path: PathId,
+    /// By which path; `None` if it came on a stream.
+    pub(crate) path: Option<PathId>,
     pub(crate) bytes: Bytes,
 }
 
@@ -130,6 +131,7 @@ pub(super) async fn deliver(connection: Connection, hub: Arc<Hub>) {
                 Ok((stream, bytes)) => {
                     // Those for requests that have ended, or not begun, are dropped.
                     if let Some(queue) = queues.get(&stream) {
+                        let path = Some(path);
                         hub.push(queue, Arrived { path, bytes });
                     }
                 }

@@ -11,7 +11,7 @@ const RATE: u64 = 128 << 10;
 
 /// Counts what a flow carries in one direction.
 #[derive(Debug, Clone)]
-pub struct Light {
+struct Light {
     /// What may be carried now, in bytes.
     credit: u64,
     /// When that was.
@@ -32,7 +32,7 @@ impl Default for Light {
 impl Light {
     /// Whether the flow carries little, once it carries so many bytes more. `now` is counted from
     /// any time.
-    pub fn carry(&mut self, bytes: usize, now: Duration) -> bool {
+    fn carry(&mut self, bytes: usize, now: Duration) -> bool {
         let passed = now.saturating_sub(self.since);
         let earned = (passed.as_secs_f64() * RATE as f64) as u64;
         if earned > 0 {
@@ -51,7 +51,6 @@ impl Light {
 pub struct LightPriority {
     light: Light,
     priority: i32,
-    is_raised: bool,
 }
 
 impl LightPriority {
@@ -60,19 +59,15 @@ impl LightPriority {
         treatment.light.then(|| Self {
             light: Light::default(),
             priority: treatment.priority,
-            is_raised: true,
         })
     }
 
     /// The flow's priority, if it is another one once the flow carries so many bytes more. `now` is
     /// counted from any time.
     pub fn carry(&mut self, bytes: usize, now: Duration) -> Option<i32> {
+        let was_light = self.light.carries_little;
         let is_light = self.light.carry(bytes, now);
-        if self.is_raised == is_light {
-            return None;
-        }
-        self.is_raised = is_light;
-        Some(if is_light { self.priority } else { 0 })
+        (is_light != was_light).then_some(if is_light { self.priority } else { 0 })
     }
 }
 

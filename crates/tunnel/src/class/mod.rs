@@ -11,7 +11,7 @@ mod builtin;
 mod light;
 mod prefix;
 
-pub use light::{Light, LightPriority};
+pub use light::LightPriority;
 pub use prefix::{InvalidPrefix, Prefix};
 
 use std::fmt;
@@ -187,7 +187,7 @@ pub struct Treatment {
     pub steering: Option<Steering>,
     /// Which of several connections sends first: the higher one; 0 unless set.
     pub priority: i32,
-    /// Whether the priority holds only while a connection carries little ([`Light`]).
+    /// Whether the priority holds only while a connection carries little ([`LightPriority`]).
     pub light: bool,
     /// How long a datagram may wait for its turn to leave before it is dropped.
     pub deadline: Option<Duration>,

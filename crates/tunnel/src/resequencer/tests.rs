@@ -27,7 +27,7 @@ impl Bench {
 
     fn put(&mut self, at: u64, path: PathId, number: u64) -> Vec<u64> {
         self.inner
-            .on_item(ms(at), path, number, number, &mut self.out);
+            .on_item(ms(at), Some(path), number, number, &mut self.out);
         self.take()
     }
 
@@ -336,10 +336,10 @@ proptest! {
             match kind % 16 {
                 0 => inner.set_path_delay(path, number as i64, number),
                 1 => inner.forget_path(ms(now), path, &mut out),
-                2 => inner.on_item(ms(now), path, number, (), &mut out),
-                3 => inner.on_item(ms(now), path, u64::MAX - number % 4, (), &mut out),
+                2 => inner.on_item(ms(now), Some(path), number, (), &mut out),
+                3 => inner.on_item(ms(now), Some(path), u64::MAX - number % 4, (), &mut out),
                 4 => inner.handle_timeout(ms(now), &mut out),
-                _ => inner.on_item(ms(now), path, near, (), &mut out),
+                _ => inner.on_item(ms(now), Some(path), near, (), &mut out),
             }
             count += 1;
             prop_assert!(inner.held() <= 32 && out.len() as u64 <= count);

@@ -91,7 +91,7 @@ impl Flow {
             waiting: None,
             treatment,
             numbering: Numbering::new(context, SIZE),
-            order: Order::new(treatment.wait),
+            order: Order::default(),
             seen: UdpRelayed {
                 ends,
                 taken: 0,
@@ -320,9 +320,11 @@ impl Udp {
             };
             let flow = &mut self.flows[at];
             let payload = received.data.slice_ref(numbered.payload);
-            let from = (numbered.context, received.path);
+            let from = (numbered.context, Some(received.path));
             let truncated = (numbered.truncated, SIZE);
-            let how = flow.order.take(now, from, truncated, payload, &mut out);
+            let how = flow
+                .order
+                .take(now, flow.treatment.wait, from, truncated, payload, &mut out);
             flow.seen.count(how);
             flow.pass_on(&mut out, &mut self.packets);
             if !touched.contains(&at) {

@@ -66,7 +66,7 @@ impl Ordered {
             return;
         };
         let mut out = Vec::new();
-        line.on_item(now, PathId(0), number, bytes.to_vec(), &mut out);
+        line.on_item(now, Some(PathId(0)), number, bytes.to_vec(), &mut out);
         self.pass_on(now, &out);
     }
 
