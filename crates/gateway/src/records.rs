@@ -536,10 +536,10 @@ impl Wanted {
 
 /// Flows that are called so.
 fn wanted(open: &[Arc<Record>], ended: &[Arc<Record>], called: &str, most: usize) -> Vec<Wanted> {
-    let (mut chosen, mut ports) = (Vec::<&Arc<Record>>::new(), BTreeMap::new());
+    let (mut chosen, mut places) = (Vec::<&Arc<Record>>::new(), BTreeMap::new());
     for record in open.iter().chain(ended).filter(|it| it.is_called(called)) {
         if let Some(port) = record.port.get() {
-            let place = *ports.entry(port).or_insert(chosen.len());
+            let place = *places.entry(port).or_insert(chosen.len());
             if let Some(other) = chosen.get_mut(place) {
                 if record.last() > other.last() {
                     *other = record;
@@ -550,16 +550,24 @@ fn wanted(open: &[Arc<Record>], ended: &[Arc<Record>], called: &str, most: usize
         chosen.push(record);
     }
     chosen.truncate(most);
+    let mut ports = BTreeMap::<u64, Vec<(bool, &Arc<Record>)>>::new();
+    let open = open.iter().map(|record| (true, record));
+    for (is_open, record) in open.chain(ended.iter().map(|record| (false, record))) {
+        if let Some(port) = record.port.get() {
+            ports.entry(*port).or_default().push((is_open, record));
+        }
+    }
     let shown = chosen.into_iter().map(|record| {
-        let is_of_port = |other: &&Arc<Record>| record.port.get() == other.port.get();
         let mut shown = Wanted::from(Arc::clone(record));
-        if record.port.get().is_some() {
-            shown.open = open.iter().filter(is_of_port).count();
-            let mut all: Vec<_> = open.iter().chain(ended).filter(is_of_port).collect();
-            all.sort_by_key(|record| Reverse(record.last()));
+        let of_port = record.port.get().and_then(|port| ports.remove(port));
+        if let Some(mut all) = of_port {
+            shown.open = all.iter().filter(|(is_open, _)| *is_open).count();
+            // Flows go on meanwhile: each is asked once.
+            all.sort_by_cached_key(|(_, record)| Reverse(record.last()));
             if all.len() > 1 {
-                let told = all.into_iter().take(MAX_SAME_PORT).cloned();
-                shown.same_port = told.map(Wanted::from).collect();
+                let told = all.into_iter().take(MAX_SAME_PORT);
+                let told = told.map(|(_, record)| Wanted::from(Arc::clone(record)));
+                shown.same_port = told.collect();
             }
         }
         shown

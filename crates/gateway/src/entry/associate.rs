@@ -6,7 +6,7 @@
 //! ```
 //! All of it lasts as long as the TCP connection that the client asked by.
 
-use super::bundle::Bundle;
+use super::bundle::{Bundle, rest};
 use super::flows::{Begun, REFUSED, UdpFlows};
 use super::policy::Beginning;
 use super::{Entry, owner, socks};
@@ -26,8 +26,6 @@ use tokio::time::sleep;
 
 /// Targets of an association at a time.
 const MAX_TARGETS: usize = 256;
-/// Payloads that a flow takes at a time.
-const BATCH: usize = 64;
 
 impl Entry {
     /// Carries UDP of the client that asked by this connection, until it ends.
@@ -172,8 +170,8 @@ impl Source for FromClient {
         let Some(bytes) = self.0.recv().await else {
             return Ok(false);
         };
-        let more = std::iter::from_fn(|| self.0.try_recv().ok()).take(BATCH);
-        into.extend(std::iter::once(bytes).chain(more).map(Payload::of_target));
+        let all = std::iter::once(bytes).chain(rest(&mut self.0));
+        into.extend(all.map(Payload::of_target));
         Ok(true)
     }
 }

@@ -30,7 +30,7 @@ const MAX_BRANCHES: usize = 120;
 const _: () = assert!(2 * MAX_BRANCHES + 2 <= limits::CONTEXTS);
 /// Datagrams that wait for the request, and for each branch.
 const MAX_WAITING: usize = 256;
-/// Datagrams of branches that the request takes at a time.
+/// Datagrams that are taken at a time.
 const BATCH: usize = 64;
 /// How long a target waits for the answer to the first one. Then it gets a request of its own.
 const JOIN: Duration = Duration::from_secs(3);
@@ -86,27 +86,26 @@ impl Bundle {
         let joined = async {
             loop {
                 let mut role = None;
-                self.state
-                    .send_if_modified(|state| match (&state, address) {
-                        (State::Free, _) => {
-                            *state = State::Opening;
-                            role = Some(Role::First(First(Arc::clone(self))));
-                            true
-                        }
-                        (State::Shared(trunk), address) => {
-                            let trunk = Arc::clone(trunk);
-                            role = Some(match address {
-                                Some(address) => Role::Branch(trunk, address),
-                                None => Role::Named(trunk),
-                            });
-                            false
-                        }
-                        (State::Opening, _) => false,
-                        (State::Apart, _) => {
-                            role = Some(Role::Alone);
-                            false
-                        }
-                    });
+                self.state.send_if_modified(|state| match state {
+                    State::Free => {
+                        *state = State::Opening;
+                        role = Some(Role::First(First(Arc::clone(self))));
+                        true
+                    }
+                    State::Shared(trunk) => {
+                        let trunk = Arc::clone(trunk);
+                        role = Some(match address {
+                            Some(address) => Role::Branch(trunk, address),
+                            None => Role::Named(trunk),
+                        });
+                        false
+                    }
+                    State::Opening => false,
+                    State::Apart => {
+                        role = Some(Role::Alone);
+                        false
+                    }
+                });
                 if let Some(role) = role {
                     return role;
                 }
@@ -326,6 +325,11 @@ impl Trunk {
     }
 }
 
+/// What waits besides.
+pub(super) fn rest<T>(waiting: &mut mpsc::Receiver<T>) -> impl Iterator<Item = T> {
+    std::iter::from_fn(|| waiting.try_recv().ok()).take(BATCH)
+}
+
 /// A branch of a trunk.
 pub(super) struct Attached {
     trunk: Arc<Trunk>,
@@ -349,7 +353,7 @@ impl Attached {
 
     /// What has come besides.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = Bytes> {
-        std::iter::from_fn(|| self.waiting.try_recv().ok()).take(BATCH)
+        rest(&mut self.waiting)
     }
 
     /// Why the far end has closed it, if it was that.
@@ -434,8 +438,7 @@ impl<S: Source> Source for FromAll<S> {
             more = self.first.receive(into) => return more,
             Some(payload) = self.waiting.recv() => {
                 into.push(payload);
-                let next = std::iter::from_fn(|| self.waiting.try_recv().ok());
-                into.extend(next.take(BATCH));
+                into.extend(rest(&mut self.waiting));
             }
             () = self.trunk.gone.wait() => {}
         }

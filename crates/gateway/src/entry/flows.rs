@@ -148,33 +148,27 @@ impl Entry {
             Role::Alone
         };
         let asked = (target, &class, &flow);
-        let (trunk, remote) = match role {
-            Role::Branch(trunk, remote) => (trunk, remote),
-            Role::First(first) => {
-                let granted = self.request(asked, true).await?;
-                return Ok(self
-                    .lead(Some(first), asked, granted, (source, sink), activity)
-                    .await);
-            }
-            Role::Alone => {
-                let granted = self.request(asked, false).await?;
-                return Ok(self
-                    .lead(None, asked, granted, (source, sink), activity)
-                    .await);
-            }
+        let place = match role {
+            Role::Branch(trunk, remote) => Ok((trunk, remote)),
+            Role::First(first) => Err((Some(first), self.request(asked, true).await?)),
+            Role::Alone => Err((None, self.request(asked, false).await?)),
             Role::Named(trunk) => {
                 let granted = self.request(asked, false).await?;
                 match granted.remote.map(canonical) {
                     Some(remote) if trunk.can_carry(remote) => {
                         granted.give_back();
                         flow.led_to(remote);
-                        (trunk, remote)
+                        Ok((trunk, remote))
                     }
-                    _ => {
-                        let ends = (source, sink);
-                        return Ok(self.lead(None, asked, granted, ends, activity).await);
-                    }
+                    _ => Err((None, granted)),
                 }
+            }
+        };
+        let (trunk, remote) = match place {
+            Ok(place) => place,
+            Err((first, granted)) => {
+                let ends = (source, sink);
+                return Ok(self.lead(first, asked, granted, ends, activity).await);
             }
         };
         let attached = trunk.attach(remote, Branching::new(&class, &flow, activity));
@@ -313,7 +307,7 @@ impl Entry {
                     Some(bytes) => {
                         let all = std::iter::once(bytes).chain(attached.rest());
                         answers.extend(all.map(Payload::of_target));
-                        flow.carried_out(answers.iter().map(|one| one.bytes.len()).sum());
+                        flow.carried_out(payloads::length(&answers));
                         flow.received(answers.len() as u64);
                         if let Err(error) = payloads::send_all(&answers, sink).await {
                             return Ok(Err(error.into()));
@@ -346,8 +340,7 @@ impl<S: Source> Source for Again<S> {
         let Some(bytes) = self.0.take() else {
             return self.1.receive(into).await;
         };
-        let remote = None;
-        into.push(Payload { remote, bytes });
+        into.push(Payload::of_target(bytes));
         Ok(true)
     }
 }

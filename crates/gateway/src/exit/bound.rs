@@ -12,7 +12,7 @@ use super::allow::Allow;
 use super::anywhere::Anywhere;
 use super::guests::{Flow, Guest};
 use crate::UDP_IDLE;
-use crate::payloads::{Counts, Gone, Payload, Remote, Remotes, Sink, Source};
+use crate::payloads::{Counts, Gone, Payload, Remote, Remotes, Sink, Source, length};
 use crate::records::{About, Listed, Records};
 use crate::status::flow::Phase;
 use crate::udp::lasting;
@@ -165,22 +165,26 @@ impl Bound {
             return false;
         };
         end.last = Instant::now();
-        let bytes = run.iter().map(|payload| payload.bytes.len()).sum();
-        end.record.carried_out(bytes);
+        end.record.carried_out(length(run));
         end.record.received(run.len() as u64);
         true
     }
 
     /// Whether a datagram of this remote end is wanted; it is counted if so.
-    fn is_wanted(&self, remote: SocketAddr, bytes: usize) -> bool {
+    fn is_wanted(
+        &self,
+        ends: &mut BTreeMap<SocketAddr, End>,
+        now: Instant,
+        remote: SocketAddr,
+        bytes: usize,
+    ) -> bool {
         if self.is_target(remote) {
             return true;
         }
-        let mut ends = self.ends();
         if let Some(end) = ends.get_mut(&remote)
             && end.is_sent_to
         {
-            end.last = Instant::now();
+            end.last = now;
             end.record.carried_in(bytes);
             return true;
         }
@@ -265,10 +269,11 @@ impl Source for FromAll<'_> {
             bound.hear()?;
         }
         let mut kept = before;
+        let (mut ends, now) = (bound.ends(), Instant::now());
         for at in before..into.len() {
-            let length = into[at].bytes.len();
+            let bytes = into[at].bytes.len();
             let from = into[at].remote;
-            if from.is_some_and(|from| bound.is_wanted(from, length)) {
+            if from.is_some_and(|from| bound.is_wanted(&mut ends, now, from, bytes)) {
                 into[at].remote = from.filter(|from| !bound.is_target(*from));
                 into.swap(kept, at);
                 kept += 1;

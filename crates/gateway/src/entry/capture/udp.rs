@@ -148,7 +148,7 @@ impl Source for FromHost {
             biased;
             first = self.waiting.recv() => {
                 let Some(bytes) = first else { return Ok(false) };
-                into.push(Payload { remote: None, bytes });
+                into.push(Payload::of_target(bytes));
             }
             received = self.socket.receive(&mut self.arena, into) => {
                 lasting(received)?;
