@@ -24,9 +24,18 @@ import time
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PORT = 24434
-FIRST_PROXY = 25000
+# Of the first near end; others have the ports above.
+PROXY = 25000
 CONTENT = bytes(1 << 20)
 IDLE_SECONDS = 60
+READY_SECONDS = 60
+
+
+def worked(process: int) -> float:
+    """Seconds of a processor that a process has used so far."""
+    line = pathlib.Path(f"/proc/{process}/stat").read_text()
+    fields = line.rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 class Node:
@@ -58,6 +67,15 @@ class Node:
             command, check=True, text=True, capture_output=True, env=self.environment, timeout=60
         ).stdout.strip()
 
+    def wait_until(self, *words: str) -> None:
+        """Waits until it has said all of these."""
+        end = time.monotonic() + READY_SECONDS
+        log = self.where / "log"
+        while not all(one in log.read_text() for one in words):
+            if time.monotonic() > end or self.process.poll() is not None:
+                sys.exit(f"not all of {words} is in: {log.read_text()}")
+            time.sleep(0.02)
+
     def resident(self) -> int:
         """Bytes of memory in use."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
@@ -65,10 +83,7 @@ class Node:
         return int(line.split()[1]) * 1024
 
     def worked(self) -> float:
-        """Seconds of a processor so far."""
-        line = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text()
-        fields = line.rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return worked(self.process.pid)
 
     def end(self) -> None:
         self.process.terminate()
@@ -155,7 +170,7 @@ def main() -> None:
         near: list[Node] = []
         for step in steps:
             while len(near) < step:
-                url, proxy = far.ask("invite"), FIRST_PROXY + len(near)
+                url, proxy = far.ask("invite"), PROXY + len(near)
                 # A far end takes 250 connections from one address.
                 address = f"127.0.{len(near) // 200}.1"
                 listen = ("--listen", f"127.0.0.1:{proxy}", "--path", address)

@@ -23,11 +23,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+from clients import worked
+
 CONTROLLER = pathlib.Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000
 CLIENTS = 8
 SETTLE_SECONDS = 1
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -50,13 +51,6 @@ def limited(process: subprocess.Popen[str], share: float) -> Iterator[int]:
         process.wait(20)
         for group in groups:
             group.rmdir()
-
-
-def worked(process: subprocess.Popen[str]) -> float:
-    """Seconds of a processor so far."""
-    line = pathlib.Path(f"/proc/{process.pid}/stat").read_text()
-    fields = line.rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def written(process: subprocess.Popen[bytes]) -> int:
@@ -92,11 +86,12 @@ def run(program: str, workers: int, share: float, seconds: float) -> tuple[float
                 ended.callback(client.kill)
                 clients.append(client)
             time.sleep(SETTLE_SECONDS)
-            before, bytes_before = worked(server), sum(map(written, clients))
+            before, bytes_before = worked(server.pid), sum(map(written, clients))
             started = time.monotonic()
             time.sleep(seconds)
             took = time.monotonic() - started
-            work, moved = worked(server) - before, sum(map(written, clients)) - bytes_before
+            work = worked(server.pid) - before
+            moved = sum(map(written, clients)) - bytes_before
     return moved * 8 / took, work / took, threads
 
 

@@ -66,8 +66,9 @@ class Messages:
         return LIBC.recvmmsg(at, self.messages, self.count, 0x10000, None)
 
 
-def room(at: socket.socket) -> socket.socket:
-    """Gives a socket a large buffer: it is not to be what loses."""
+def udp() -> socket.socket:
+    """A socket with a large buffer: it is not to be what loses."""
+    at = socket.socket(type=socket.SOCK_DGRAM)
     try:
         at.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
     except PermissionError:

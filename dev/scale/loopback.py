@@ -18,9 +18,8 @@ import socket
 import tempfile
 import time
 
-from clients import PORT, Node
+from clients import PORT, PROXY, Node
 
-PROXY = 25000
 BYTES = 2 << 30
 RUNS = 3
 PIECE = 1 << 20

@@ -20,13 +20,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 
-from clients import PORT, Node
-from datagrams import LIBC, Flood, Sink, room
+from clients import PORT, PROXY, Node
+from datagrams import LIBC, Flood, Sink, udp
 
-PROXY = 25000
 TARGET_PORT = 26000
 # Less than this is lost, or a rate is too high.
 MOST_LOST = 0.01
@@ -62,16 +60,6 @@ class Inside:
                 LIBC.setns(home.fileno(), 0)
 
 
-def wait_until(node: Node, words: str) -> None:
-    """Waits until a node has said something."""
-    end = time.monotonic() + 60
-    log = node.where / "log"
-    while words not in log.read_text():
-        if time.monotonic() > end or node.process.poll() is not None:
-            sys.exit(f"{words!r} is not in: {log.read_text()}")
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def on_loopback(program: str, paths: int = 1) -> Iterator[Ends]:
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as nodes:
@@ -83,7 +71,7 @@ def on_loopback(program: str, paths: int = 1) -> Iterator[Ends]:
         ways = [word for at in range(paths) for word in ("--path", f"127.0.0.{at + 1}")]
         near = Node(program, base / "near", "join", url, "--listen", f"127.0.0.1:{PROXY}", *ways)
         nodes.callback(near.end)
-        wait_until(near, "connected to")
+        near.wait_until("connected to")
         yield Ends(far, near, "127.0.0.1", Inside())
 
 
@@ -121,7 +109,7 @@ def in_namespaces(program: str) -> Iterator[Ends]:
         capture = ("--capture", "lan=b1", "--path", "a2")
         near = Node(program, base / "near", "join", url, *capture, inside=near_at)
         after.callback(near.end)
-        wait_until(near, "connected to")
+        near.wait_until("connected to")
         yield Ends(far, near, "10.98.9.1", inside)
 
 
@@ -134,6 +122,17 @@ def socks_header(host: str, port: int) -> bytes:
     return b"\0\0\0" + address + port.to_bytes(2)
 
 
+def meet(host: socket.socket, datagram: bytes, target: socket.socket) -> None:
+    """Sends until one has come, so that the target knows where to answer."""
+    target.settimeout(0.5)
+    for _ in range(60):
+        host.send(datagram)
+        with contextlib.suppress(TimeoutError):
+            target.connect(target.recvfrom(2048)[1])
+            return
+    sys.exit("nothing comes through the tunnel")
+
+
 class Association:
     """UDP of a host by SOCKS5, as long as this lasts."""
 
@@ -143,7 +142,7 @@ class Association:
         reply = self.control.makefile("rb").read(12)
         if reply[:4] != b"\x05\x00\x05\x00":
             raise ConnectionError(f"the proxy answered {reply!r}")
-        self.socket = room(socket.socket(type=socket.SOCK_DGRAM))
+        self.socket = udp()
         self.socket.connect(("127.0.0.1", struct.unpack("!H", reply[10:])[0]))
 
 
@@ -153,11 +152,11 @@ class Flow:
     def __init__(self, ends: Ends, port: int, size: int, is_captured: bool) -> None:
         payload = bytes(size)
         with ends.inside("target"):
-            self.target = room(socket.socket(type=socket.SOCK_DGRAM))
+            self.target = udp()
             self.target.bind((ends.target, port))
         with ends.inside("host"):
             if is_captured:
-                self.host = room(socket.socket(type=socket.SOCK_DGRAM))
+                self.host = udp()
                 self.host.connect((ends.target, port))
                 self.datagram = payload
             else:
@@ -165,18 +164,7 @@ class Flow:
                 self.host = self.association.socket
                 self.datagram = socks_header(ends.target, port) + payload
         self.payload = payload
-        self.meet()
-
-    def meet(self) -> None:
-        """Sends one each way, so that either end knows the other."""
-        self.target.settimeout(0.5)
-        for _ in range(60):
-            self.host.send(self.datagram)
-            with contextlib.suppress(TimeoutError):
-                _, other = self.target.recvfrom(2048)
-                self.target.connect(other)
-                return
-        sys.exit("nothing comes through the tunnel")
+        meet(self.host, self.datagram, self.target)
 
 
 def measure(
@@ -184,15 +172,15 @@ def measure(
 ) -> tuple[float, float, float, float]:
     """Share lost, delivered a second, and processor time of the near and far end for each."""
     sender, datagram = (flow.host, flow.datagram) if is_up else (flow.target, flow.payload)
-    before, count = ends.worked(), sink.settled()
+    # Work is read when the count no longer changes: both are of the same moment.
+    count = sink.settled()
+    before = ends.worked()
     how = (rate, given.seconds, given.burst, not given.separately)
     flood = Flood([sender], [datagram], *how)
     sent = flood.sent()
     delivered = sink.settled() - count
-    near, far = (
-        (after - earlier) / max(delivered, 1)
-        for after, earlier in zip(ends.worked(), before, strict=True)
-    )
+    worked = zip(ends.worked(), before, strict=True)
+    near, far = ((after - earlier) / max(delivered, 1) for after, earlier in worked)
     return 1 - delivered / sent, delivered / given.seconds, near, far
 
 
