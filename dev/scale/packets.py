@@ -122,14 +122,13 @@ def socks_header(host: str, port: int) -> bytes:
     return b"\0\0\0" + address + port.to_bytes(2)
 
 
-def meet(host: socket.socket, datagram: bytes, target: socket.socket) -> None:
-    """Sends until one has come, so that the target knows where to answer."""
+def meet(host: socket.socket, datagram: bytes, target: socket.socket) -> tuple[str, int]:
+    """Sends until one has come; returns where from, as the target sees it."""
     target.settimeout(0.5)
     for _ in range(60):
         host.send(datagram)
         with contextlib.suppress(TimeoutError):
-            target.connect(target.recvfrom(2048)[1])
-            return
+            return target.recvfrom(2048)[1]
     sys.exit("nothing comes through the tunnel")
 
 
@@ -164,7 +163,7 @@ class Flow:
                 self.host = self.association.socket
                 self.datagram = socks_header(ends.target, port) + payload
         self.payload = payload
-        meet(self.host, self.datagram, self.target)
+        self.target.connect(meet(self.host, self.datagram, self.target))
 
 
 def measure(

@@ -33,13 +33,17 @@ class Targets:
             target = udp()
             target.bind(("127.0.0.1", 0))
             self.sockets.append(target)
-        # A name that is not the first target has a port of its own.
-        name = "localhost" if is_named else "127.0.0.1"
-        ports = [target.getsockname()[1] for target in self.sockets]
-        names = ["127.0.0.1"] * is_behind + [name] * count
-        self.headers = [socks_header(*one) for one in zip(names, ports, strict=True)]
-        for target, header in zip(self.sockets, self.headers, strict=True):
-            meet(self.association.socket, header + bytes(size), target)
+        host, payload = self.association.socket, bytes(size)
+        self.headers = []
+        for at, target in enumerate(self.sockets):
+            address = target.getsockname()
+            header = socks_header(*address)
+            if is_named and at >= is_behind:
+                # A name that leads where another flow of the port goes has a port of its own.
+                meet(host, header + payload, target)
+                header = socks_header("localhost", address[1])
+            target.connect(meet(host, header + payload, target))
+            self.headers.append(header)
         ports = {target.getpeername()[1] for target in self.sockets}
         if len(ports) != (len(self.sockets) if is_named else 1):
             sys.exit(f"targets see the ports {ports}")
