@@ -9,6 +9,7 @@
 //! arguments both ends run here, over two loopback addresses.
 
 use anabranch_interop::noq_peer::{self, Listener};
+use anabranch_interop::service::{hex, unhex};
 use anabranch_interop::{FetchConfig, FurtherPath, Request, ServeConfig, Trust};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -61,8 +62,7 @@ fn bind(listen: SocketAddr) -> Result<Listener, Box<dyn Error>> {
 
 async fn serve(listen: SocketAddr, folder: &Path) -> Result<(), Box<dyn Error>> {
     let listener = bind(listen)?;
-    let digits = listener.fingerprint().map(|byte| format!("{byte:02x}"));
-    std::fs::write(folder.join(KEY), digits.concat())?;
+    std::fs::write(folder.join(KEY), hex(&listener.fingerprint()))?;
     say(&format!("listening on {}", listener.addr()));
     while listener.accept().await.is_some() {}
     Ok(())
@@ -80,7 +80,8 @@ async fn fetch(
         let server = SocketAddr::new(server.parse::<IpAddr>()?, port);
         ends.push((client.parse::<IpAddr>()?, server));
     }
-    let trust = Trust::Fingerprint(fingerprint(&std::fs::read_to_string(folder.join(KEY))?)?);
+    let key = unhex(&std::fs::read_to_string(folder.join(KEY))?);
+    let trust = Trust::Fingerprint(key.ok_or("the file holds no fingerprint")?);
     transfer(request, trust, &ends).await
 }
 
@@ -105,15 +106,6 @@ async fn transfer(
         fetched.answer.len
     ));
     Ok(())
-}
-
-fn fingerprint(digits: &str) -> Result<[u8; 32], Box<dyn Error>> {
-    let mut bytes = [0; 32];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        let pair = digits.get(2 * at..2 * at + 2);
-        *byte = u8::from_str_radix(pair.ok_or("the key is too short")?, 16)?;
-    }
-    Ok(bytes)
 }
 
 #[allow(

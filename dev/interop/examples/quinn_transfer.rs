@@ -7,8 +7,9 @@
 //! ```
 //! The server leaves its certificate's fingerprint in the folder. The client says how many bytes
 //! arrived and how long that took. Its congestion control is CUBIC, as quinn has it, or what
-//! `INNER_CONGESTION` says: `cubic` or `bbr`.
+//! `INNER_CONGESTION` says: `cubic` or `bbr`. Without arguments both ends run here, over loopback.
 
+use anabranch_interop::service::{hex, unhex};
 use anabranch_interop::{Request, SERVER_NAME, ServeConfig, Trust, quinn_peer, service, tls};
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::QuicClientConfig;
@@ -27,14 +28,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [] => Ok(()),
+        [] => both().await,
         ["serve", listen, folder] => serve(listen.parse()?, Path::new(folder)).await,
         ["put", bytes, server, folder, from] => {
-            let ends = (from.parse()?, server.parse()?);
-            put(bytes.parse()?, ends, Path::new(folder)).await
+            let key = unhex(&std::fs::read_to_string(Path::new(folder).join(KEY))?);
+            let trust = Trust::Fingerprint(key.ok_or("the file holds no fingerprint")?);
+            put(bytes.parse()?, trust, (from.parse()?, server.parse()?)).await
         }
         _ => Err("expected: serve ADDRESS:PORT FOLDER, or put BYTES SERVER FOLDER FROM".into()),
     }
+}
+
+/// Server and client in one process.
+async fn both() -> Result<(), Box<dyn Error>> {
+    let server = quinn_peer::serve(&ServeConfig::default()).await?;
+    let trust = Trust::Fingerprint(server.fingerprint());
+    let ends = (IpAddr::from([127, 0, 0, 1]), server.addr());
+    put(10_000_000, trust, ends).await
 }
 
 async fn serve(listen: SocketAddr, folder: &Path) -> Result<(), Box<dyn Error>> {
@@ -43,18 +53,16 @@ async fn serve(listen: SocketAddr, folder: &Path) -> Result<(), Box<dyn Error>> 
         ..ServeConfig::default()
     };
     let server = quinn_peer::serve(&config).await?;
-    let digits = server.fingerprint().map(|byte| format!("{byte:02x}"));
-    std::fs::write(folder.join(KEY), digits.concat())?;
+    std::fs::write(folder.join(KEY), hex(&server.fingerprint()))?;
     say(&format!("listening on {}", server.addr()));
     std::future::pending().await
 }
 
 async fn put(
     bytes: u64,
+    trust: Trust,
     (from, server): (IpAddr, SocketAddr),
-    folder: &Path,
 ) -> Result<(), Box<dyn Error>> {
-    let trust = Trust::Fingerprint(fingerprint(&std::fs::read_to_string(folder.join(KEY))?)?);
     let crypto = tls::client_config(&trust, &ServeConfig::default().alpn)?;
     let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(crypto)?));
     let mut transport = TransportConfig::default();
@@ -83,15 +91,6 @@ async fn put(
     connection.close(0_u32.into(), b"done");
     endpoint.wait_idle().await;
     Ok(())
-}
-
-fn fingerprint(digits: &str) -> Result<[u8; 32], Box<dyn Error>> {
-    let mut bytes = [0; 32];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        let pair = digits.get(2 * at..2 * at + 2);
-        *byte = u8::from_str_radix(pair.ok_or("the key is too short")?, 16)?;
-    }
-    Ok(bytes)
 }
 
 #[allow(

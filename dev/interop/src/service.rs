@@ -166,7 +166,9 @@ async fn digest(receive: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Answe
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// In hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
@@ -174,18 +176,24 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn parse_receipt(text: &str) -> Option<Answer> {
-    let (len, digest) = text.trim_end().split_once(' ')?;
-    let mut sha256 = [0; 32];
-    if digest.len() != 64 || !digest.is_ascii() {
+/// A digest from its hexadecimal digits; `None` if the text is anything else.
+#[must_use]
+pub fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 2 * digest.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    for (at, byte) in sha256.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).ok()?;
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
     }
+    Some(digest)
+}
+
+fn parse_receipt(text: &str) -> Option<Answer> {
+    let (len, digest) = text.trim_end().split_once(' ')?;
     Some(Answer {
         len: len.parse().ok()?,
-        sha256,
+        sha256: unhex(digest)?,
     })
 }
 
