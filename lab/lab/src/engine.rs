@@ -84,9 +84,7 @@ fn choose(config: &mut TransportConfig, setup: &Setup<'_>, names: &Names) -> Res
     if let Some(spec) = setup.scheduler.filter(|_| !striped) {
         config.scheduler = SchedulerFactory::new(&names.schedulers, spec)?;
     }
-    if let Some(chunk) = settings.chunk.filter(|_| !striped) {
-        config.chunk = Some(chunk);
-    }
+    config.chunk = settings.chunk.filter(|_| !striped).or(config.chunk);
     if setup.congestion.is_some() || settings.initial_window.is_some() {
         let window = settings.initial_window;
         config.congestion = profile.congestion(names, setup.congestion, window)?;
@@ -122,9 +120,7 @@ fn apply(config: &mut TransportConfig, settings: &Settings) {
     set(&mut mechanisms.split_send, settings.split);
     set(&mut mechanisms.split_receive, settings.split);
     mechanisms.rescue = rescue(mechanisms.rescue, settings);
-    if settings.bufferbloat_cap.is_some() {
-        mechanisms.bufferbloat_factor = settings.bufferbloat_cap;
-    }
+    mechanisms.bufferbloat_factor = settings.bufferbloat_cap.or(mechanisms.bufferbloat_factor);
 }
 
 /// Changes a field, if there is a value.

@@ -37,10 +37,9 @@ const WINDOW: &str = "initial-window";
 const NO_LIMIT: u64 = (1 << 62) - 1;
 
 /// The system that the engine is configured to resemble.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
     /// The engine with its own defaults.
-    #[default]
     Quic,
     /// Concurrent multipath transfer over SCTP, as in the third paper.
     CmtSctp,
@@ -94,8 +93,7 @@ impl Profile {
             Self::CmtSctp => ("new-reno", Some(2)),
             Self::Mptcp => ("lia:coupling=all", None),
         };
-        let spec = control.cloned().map_or_else(|| own.parse(), Ok)?;
-        controller(names, spec, initial_window.or(window))
+        controller(names, control, own, initial_window.or(window))
     }
 
     /// Gives the receiver this many bytes of buffer, as the system counts them, for all streams and
@@ -109,16 +107,18 @@ impl Profile {
     }
 }
 
-/// The congestion controller of this name and parameters, with this many packets in the initial
-/// window unless the parameters set it.
+/// The congestion controller of this name and parameters, or the usual one, with this many packets
+/// in the initial window unless the parameters set it.
 ///
 /// # Errors
 /// What is wrong with the name or its parameters, with the closest known name.
 pub fn controller(
     names: &Names,
-    mut spec: Spec,
+    control: Option<&Spec>,
+    usual: &str,
     initial_window: Option<u64>,
 ) -> Result<ControllerFactory, SpecError> {
+    let mut spec = control.cloned().map_or_else(|| usual.parse(), Ok)?;
     if let Some(packets) = initial_window {
         spec.params.give_unless_given(WINDOW, packets);
     }

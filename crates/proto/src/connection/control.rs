@@ -25,20 +25,19 @@ pub(super) struct OwedFrames {
 impl Connection {
     /// Whether any control frame waits that can go on any path. Some may be pointless by now.
     pub(crate) fn has_control(&self) -> bool {
-        self.has_control_at(Level::OneRtt)
+        self.streams.has_control() || self.owes_at(Level::OneRtt)
     }
 
     /// Forgets control frames that have become pointless; returns whether any is left to send.
     pub(super) fn settle_control(&mut self, level: Level) -> bool {
-        self.streams.settle_control();
-        self.has_control_at(level)
+        self.streams.settle_control() || self.owes_at(level)
     }
 
-    fn has_control_at(&self, level: Level) -> bool {
+    /// Whether control frames wait that no stream asks for.
+    fn owes_at(&self, level: Level) -> bool {
         self.owed.handshake_done
             || self.owed.new_token.is_some()
             || self.paths.owes_frames() && level == Level::OneRtt
-            || self.streams.has_control()
             || self.ack_requests.is_pending()
             || self.handshake.has_crypto(Level::OneRtt)
     }

@@ -1,7 +1,6 @@
 //! How a tunnel treats a flow: the name of a class it has, or a class of its own.
 
 use super::mistake::Mistake;
-use super::quantity::Dimension;
 use super::reader::{Item, Table};
 use anabranch_tunnel::class::{DEADLINES, LONGEST_WAIT, PRIORITIES, REST, Steering};
 use anabranch_tunnel::{Classes, Treatment};
@@ -34,7 +33,7 @@ pub(super) fn of_datagrams(item: &Item<'_>) -> Result<Treatment, Mistake> {
 /// Reads the class of a flow whose hosts speak TCP.
 pub(super) fn of_connections(item: &Item<'_>) -> Result<Treatment, Mistake> {
     class(item, |table, treatment| {
-        if let Some(priority) = table.read("priority", priority)? {
+        if let Some(priority) = table.read("priority", |item| item.whole(PRIORITIES))? {
             treatment.priority = priority;
         }
         if let Some(light) = table.read("light", Item::flag)? {
@@ -42,15 +41,6 @@ pub(super) fn of_connections(item: &Item<'_>) -> Result<Treatment, Mistake> {
         }
         Ok(())
     })
-}
-
-fn priority(item: &Item<'_>) -> Result<i32, Mistake> {
-    let number = item.quantity()?;
-    let is_whole = number.dimension == Dimension::Bare && number.amount.fract() == 0.0;
-    let found = is_whole.then_some(number.amount as i32);
-    let found = found.filter(|one| PRIORITIES.contains(one));
-    let (least, most) = (PRIORITIES.start(), PRIORITIES.end());
-    found.ok_or_else(|| item.expected(&format!("a whole number from {least} to {most}")))
 }
 
 fn within(least: Duration, most: Duration) -> impl Fn(&Item<'_>) -> Result<Duration, Mistake> {

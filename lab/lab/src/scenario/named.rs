@@ -4,6 +4,7 @@ use anabranch_proto::config::{RetransmissionPolicy, Split};
 use anabranch_proto::spec::{Spec, SpecError};
 use anabranch_sim::profile::Profile;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::str::FromStr;
 
 /// The profiles.
 pub(super) const PROFILES: [(&str, Profile); 4] = {
@@ -29,7 +30,7 @@ pub(super) const SPLITS: [(&str, Split); 3] = [
 ];
 
 /// A value with a word for it.
-pub(crate) trait Named: Sized {
+pub(crate) trait Worded: Sized {
     /// The word.
     fn word(&self) -> String;
 
@@ -37,29 +38,29 @@ pub(crate) trait Named: Sized {
     fn named(word: &str) -> Result<Self, String>;
 }
 
-impl Named for Spec {
+impl Worded for Spec {
     fn word(&self) -> String {
         self.to_string()
     }
 
     fn named(word: &str) -> Result<Self, String> {
-        word.parse().map_err(|error: SpecError| error.to_string())
+        parsed(word)
     }
 }
 
-impl Named for Profile {
+impl Worded for Profile {
     fn word(&self) -> String {
         self.to_string()
     }
 
     fn named(word: &str) -> Result<Self, String> {
-        word.parse().map_err(|error: SpecError| error.to_string())
+        parsed(word)
     }
 }
 
-impl Named for RetransmissionPolicy {
+impl Worded for RetransmissionPolicy {
     fn word(&self) -> String {
-        word_in(&POLICIES, self)
+        word_in(&POLICIES, self).to_owned()
     }
 
     fn named(word: &str) -> Result<Self, String> {
@@ -67,9 +68,9 @@ impl Named for RetransmissionPolicy {
     }
 }
 
-impl Named for Split {
+impl Worded for Split {
     fn word(&self) -> String {
-        word_in(&SPLITS, self)
+        word_in(&SPLITS, self).to_owned()
     }
 
     fn named(word: &str) -> Result<Self, String> {
@@ -77,10 +78,14 @@ impl Named for Split {
     }
 }
 
-fn word_in<T: PartialEq>(known: &[(&str, T)], value: &T) -> String {
+fn parsed<T: FromStr<Err = SpecError>>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|error: SpecError| error.to_string())
+}
+
+/// The word that a list has for a value.
+pub(super) fn word_in<T: PartialEq>(known: &[(&'static str, T)], value: &T) -> &'static str {
     let found = known.iter().find(|(_, one)| one == value);
-    let (word, _) = found.expect("every value has a word: a test goes through them");
-    (*word).to_owned()
+    found.expect("tests find a word for every value").0
 }
 
 fn named_in<T: Copy>(known: &[(&str, T)], word: &str) -> Result<T, String> {
@@ -91,22 +96,22 @@ fn named_in<T: Copy>(known: &[(&str, T)], word: &str) -> Result<T, String> {
 }
 
 /// Writes the word.
-pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<T: Worded, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&value.word())
 }
 
 /// Reads the word.
-pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+pub(crate) fn deserialize<'de, T: Worded, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     T::named(&String::deserialize(from)?).map_err(D::Error::custom)
 }
 
 /// The same for values that may be left out.
 pub(crate) mod optional {
-    use super::{Deserialize, Deserializer, Error, Named, Serializer};
+    use super::{Deserialize, Deserializer, Error, Serializer, Worded};
 
     /// Writes the word, if there is a value.
     #[expect(clippy::ref_option, reason = "serde calls it so")]
-    pub(crate) fn serialize<T: Named, S: Serializer>(
+    pub(crate) fn serialize<T: Worded, S: Serializer>(
         value: &Option<T>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
@@ -117,7 +122,7 @@ pub(crate) mod optional {
     }
 
     /// Reads the word, if there is one.
-    pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: Worded, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<T>, D::Error> {
         let word = Option::<String>::deserialize(from)?;
@@ -131,7 +136,7 @@ mod tests {
     use super::*;
     use std::fmt::Debug;
 
-    fn comes_back<T: Named + PartialEq + Debug>(value: &T) {
+    fn comes_back<T: Worded + PartialEq + Debug>(value: &T) {
         assert_eq!(T::named(&value.word()).as_ref(), Ok(value));
     }
 
@@ -144,6 +149,22 @@ mod tests {
             .for_each(comes_back);
         let spec = "tail+weighted:weights=1/2,weighted.mode=hold";
         comes_back(&spec.parse::<Spec>().unwrap());
+    }
+
+    #[test]
+    fn every_kind_of_transport_has_a_word() {
+        use crate::scenario::{KINDS, Kind};
+        for kind in [
+            Kind::Anabranch,
+            Kind::Tcp,
+            Kind::Bonding,
+            Kind::Mlppp,
+            Kind::Tunnel,
+            Kind::KernelMptcp,
+            Kind::Command,
+        ] {
+            assert_ne!(word_in(&KINDS, &kind), "");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::mistake::{Mistake, nearest};
 use super::quantity::{Dimension, Quantity, QuantityError};
 use anabranch_schedulers::Names;
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Shared by all tables of a file.
@@ -302,8 +303,18 @@ impl<'a> Item<'a> {
         self.amount(Dimension::Bare)
     }
 
-    /// As a whole number within `range`.
-    pub(super) fn count(&self, range: std::ops::RangeInclusive<u64>) -> Result<u64, Mistake> {
+    /// As a whole number within `range`, which may be negative.
+    pub(super) fn whole(&self, range: RangeInclusive<i32>) -> Result<i32, Mistake> {
+        let number = self.quantity()?;
+        let is_whole = number.dimension == Dimension::Bare && number.amount.fract() == 0.0;
+        let found = is_whole.then_some(number.amount as i32);
+        let found = found.filter(|one| range.contains(one));
+        let (least, most) = (range.start(), range.end());
+        found.ok_or_else(|| self.expected(&format!("a whole number from {least} to {most}")))
+    }
+
+    /// As a number of things within `range`.
+    pub(super) fn count(&self, range: RangeInclusive<u64>) -> Result<u64, Mistake> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         let number = match self.quantity()?.amount {
             number if number.fract() == 0.0 && number >= 0.0 => number as u64,

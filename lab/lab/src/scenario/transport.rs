@@ -2,7 +2,7 @@
 
 use super::document::{Document, Node, Value};
 use super::mistake::Mistake;
-use super::named::PROFILES;
+use super::named::{PROFILES, word_in};
 use super::reader::{Item, Table};
 use super::settings::{Settings, settings};
 use super::topology::Network;
@@ -248,13 +248,8 @@ pub(crate) fn flow_keys_are_read(
     Ok(())
 }
 
-fn name(kind: Kind) -> &'static str {
-    let known = KINDS.iter().find(|known| known.1 == kind);
-    known.map_or("", |known| known.0)
-}
-
 fn listed(kinds: &[Kind]) -> String {
-    let names: Vec<&str> = kinds.iter().map(|kind| name(*kind)).collect();
+    let names: Vec<&str> = kinds.iter().map(|kind| word_in(&KINDS, kind)).collect();
     format!("kind = {}", names.join(", "))
 }
 
@@ -266,7 +261,7 @@ fn unread_by(
     readers: &str,
 ) -> Mistake {
     let who = match contenders {
-        [one] => format!("kind = \"{}\" does not read", name(one.kind)),
+        [one] => format!("kind = \"{}\" does not read", word_in(&KINDS, &one.kind)),
         _ => "no contender reads".to_owned(),
     };
     Mistake {

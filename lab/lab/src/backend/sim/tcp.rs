@@ -151,8 +151,6 @@ fn config(built: &Built<'_>, names: &Names) -> Result<TcpConfig, SpecError> {
     // A tunnel's is that of the connection between its nodes: hosts know nothing of it.
     let congestion = transport.congestion.as_ref();
     let congestion = congestion.filter(|_| transport.kind != Kind::Tunnel);
-    let usual_control = || usual.congestion.name().parse();
-    let congestion = congestion.cloned().map_or_else(usual_control, Ok)?;
     let packet = settings.packet_size.map(|bytes| bytes + HEADERS[0]);
     let mss = packet.map_or(SEGMENT, |packet| packet - HEADERS[1]);
     let most = match transport.kind {
@@ -163,9 +161,10 @@ fn config(built: &Built<'_>, names: &Names) -> Result<TcpConfig, SpecError> {
         Some(1) => None,
         _ => settings.ack_delay.or(usual.delayed_ack),
     };
+    let (own, window) = (usual.congestion.name(), settings.initial_window);
     Ok(TcpConfig {
         mss: mss.min(most) as u16,
-        congestion: profile::controller(names, congestion, settings.initial_window)?,
+        congestion: profile::controller(names, congestion, own, window)?,
         sack: settings.sack.unwrap_or(usual.sack),
         delayed_ack,
         receive_buffer: settings.receive_buffer.unwrap_or(usual.receive_buffer),
