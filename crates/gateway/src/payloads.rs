@@ -275,7 +275,8 @@ impl Sender {
         self.send_found(payload, found.as_ref()).await
     }
 
-    /// As [`send`](Self::send), once its remote end [was looked for](Self::find).
+    /// Sends a payload whose remote end [was looked for](Self::find): nothing goes out if it is too
+    /// large or there is no context for that end.
     ///
     /// # Errors
     ///
