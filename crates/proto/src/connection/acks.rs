@@ -217,6 +217,10 @@ impl Connection {
         };
         let Lost { event, mtu } = path.on_lost(now, lost, max_ack_delay);
         self.note_mtu(now, target, mtu);
+        if probes > 0 {
+            // A search may have ended.
+            self.fit_datagrams();
+        }
         let Some(event) = event else {
             // A route that was left lost it, or a probe: what it carried waits again all the same.
             self.placement.on_requeued();

@@ -114,7 +114,8 @@ impl Connection {
         self.streams.recv_datagram()
     }
 
-    /// The largest datagram the peer and all paths take, in bytes; `None` if it takes none.
+    /// The largest datagram that the peer takes, and every path that is in use and whose MTU is not
+    /// still searched; in bytes. `None` if the peer takes none.
     pub fn max_datagram_payload(&self) -> Option<usize> {
         self.streams.max_datagram_payload()
     }
@@ -189,8 +190,7 @@ impl Connection {
             return Err(PathUnknown);
         }
         if let Some(status) = self.paths.set_status(id, status) {
-            self.placement
-                .on_path(&PathEvent::Status { path: id, status });
+            self.on_path_event(PathEvent::Status { path: id, status });
         }
         Ok(())
     }

@@ -6,10 +6,10 @@ use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
-use crate::path::MAX_OPEN_PATHS;
 use crate::path::manager::{CidSource, Discarded, Slot, TooScattered};
 use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
+use crate::path::{MAX_OPEN_PATHS, PathState};
 use crate::placement::room_in;
 use crate::recovery::PacketSpace;
 use crate::rng::Rng;
@@ -108,17 +108,34 @@ impl Connection {
         if slot.is_some_and(|slot| slot.own_status() == PathStatus::Backup) {
             self.paths.repeat_status(id);
         }
-        self.fit_datagrams();
-        self.placement.on_path(&PathEvent::Opened { path: id });
+        self.on_path_event(PathEvent::Opened { path: id });
         self.outbox.notice(now, PathNotice::Opened { id, tuple });
     }
 
-    /// Datagrams may go on any path: the smallest packet decides how large they can be.
+    /// A path became another one for those who send by it.
+    #[cold]
+    pub(super) fn on_path_event(&mut self, event: PathEvent) {
+        self.fit_datagrams();
+        self.placement.on_path(&event);
+    }
+
+    /// Datagrams may go on any path that is as good as others: the smallest packet of those decides
+    /// how large they can be. A path that is still searched does not count if another is not: it
+    /// would narrow datagrams for as long as that takes, and carries meanwhile those that fit.
     #[cold]
     pub(super) fn fit_datagrams(&mut self) {
-        let open = self.paths.open().filter_map(|slot| slot.open());
-        let validated = open.filter(|path| path.route().is_validated());
-        if let Some(smallest) = validated.map(|path| path.route().max_datagram_size()).min() {
+        let open = self.paths.open();
+        let paths = open.filter_map(|slot| Some((slot.status(), slot.open()?)));
+        let order = |(status, path): (PathStatus, &Path)| {
+            let route = path.route();
+            let is_active = path.state() == PathState::Active;
+            let is_spare = status == PathStatus::Backup;
+            let key = (!is_active, is_spare, !route.is_mtu_known());
+            route
+                .is_validated()
+                .then(|| (key, route.max_datagram_size()))
+        };
+        if let Some((_, smallest)) = paths.filter_map(order).min() {
             let room = room_in(u64::from(smallest), Level::OneRtt);
             self.streams.set_datagram_room(room);
         }
@@ -181,7 +198,7 @@ impl Connection {
 
     pub(super) fn on_path_status(&mut self, path: PathId, sequence: u64, status: PathStatus) {
         if let Some(status) = self.paths.on_peer_status(path, status, sequence) {
-            self.placement.on_path(&PathEvent::Status { path, status });
+            self.on_path_event(PathEvent::Status { path, status });
         }
     }
 
@@ -235,7 +252,7 @@ impl Connection {
         self.bottlenecks.forget(id);
         if self.paths.path(id).is_some() {
             self.release(id);
-            self.placement.on_path(&PathEvent::Abandoned { path: id });
+            self.on_path_event(PathEvent::Abandoned { path: id });
             self.outbox
                 .notice(now, PathNotice::Abandoned { id, code, by_peer });
             self.note_capacity(now);

@@ -66,7 +66,7 @@ impl Connection {
     fn on_doubted(&mut self, now: Instant, id: PathId) {
         self.outbox.notice(now, PathNotice::Doubted { id });
         self.reinject(now, id);
-        self.placement.on_path(&PathEvent::Doubted { path: id });
+        self.on_path_event(PathEvent::Doubted { path: id });
     }
 
     /// Offers everything in flight on a path to the others. The packets stay in flight: a late
@@ -97,7 +97,7 @@ impl Connection {
     }
 
     fn on_trusted(&mut self, now: Instant, id: PathId, after: Duration) {
-        self.placement.on_path(&PathEvent::Recovered { path: id });
+        self.on_path_event(PathEvent::Recovered { path: id });
         self.outbox.notice(now, PathNotice::Recovered { id, after });
     }
 

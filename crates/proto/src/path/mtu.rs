@@ -124,6 +124,9 @@ pub(crate) struct MtuDiscovery {
     /// What the peer receives: its `max_udp_payload_size`.
     peer_limit: u16,
     stage: Stage,
+    /// Whether a search has come to its end. A black hole or a later search changes nothing: what
+    /// the route carries for sure is known then.
+    known: bool,
     /// No probe leaves before this packet, or a later one, is acknowledged.
     held_until: Option<u64>,
     probe: Option<Probe>,
@@ -149,6 +152,7 @@ impl MtuDiscovery {
             stage: Stage::Settled {
                 again_at: Instant::ZERO,
             },
+            known: false,
             held_until: None,
             probe: None,
             suspicion: None,
@@ -170,6 +174,12 @@ impl MtuDiscovery {
     /// UDP payload of the largest packet to send, in bytes.
     pub(crate) fn current(&self) -> u16 {
         self.current
+    }
+
+    /// Whether what the route carries was found once. Until then it may carry more by far than what
+    /// packets are.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known
     }
 
     /// UDP payload that every path carries: the most to put into a packet sent on a probe time-out,
@@ -306,34 +316,35 @@ impl MtuDiscovery {
     /// Searches everything above the current size, from the top: most routes carry it.
     fn search_all(&mut self) {
         let high = self.config.max.min(self.peer_limit);
-        self.stage = if high > self.current {
-            Stage::Searching(Search {
+        if high > self.current {
+            self.stage = Stage::Searching(Search {
                 high,
                 next: high,
                 tries: 0,
-            })
+            });
         } else {
-            self.settled()
-        };
+            self.settle();
+        }
     }
 
     /// Goes on between the current size and `high`, by halves.
     fn search(&mut self, high: u16) {
         let room = high.saturating_sub(self.current);
-        self.stage = if room < GRANULARITY {
-            self.settled()
+        if room < GRANULARITY {
+            self.settle();
         } else {
-            Stage::Searching(Search {
+            self.stage = Stage::Searching(Search {
                 high,
                 next: self.current + room.div_ceil(2),
                 tries: 0,
-            })
-        };
+            });
+        }
     }
 
-    fn settled(&self) -> Stage {
-        Stage::Settled {
+    fn settle(&mut self) {
+        self.known = true;
+        self.stage = Stage::Settled {
             again_at: self.probed_at + self.config.interval,
-        }
+        };
     }
 }

@@ -142,6 +142,11 @@ impl Route {
         self.mtu.current()
     }
 
+    /// Whether that is what the route carries, and not only what it carries for sure.
+    pub(crate) fn is_mtu_known(&self) -> bool {
+        self.mtu.is_known()
+    }
+
     /// UDP payload that every path carries, in bytes.
     pub(crate) fn safe_datagram_size(&self) -> u16 {
         self.mtu.safe_size()

@@ -130,6 +130,7 @@ impl Placement {
             return None;
         }
         let mut views = std::mem::take(&mut self.views);
+        let mut roomy = std::mem::take(&mut self.roomy);
         let mut streams = std::mem::take(&mut self.streams);
         let tight = self.fill_views(sight, &mut views);
         let asked = Asked {
@@ -139,6 +140,7 @@ impl Placement {
         };
         let mut show = Shown {
             views: &mut views,
+            roomy: &mut roomy,
             streams: &mut streams,
         };
         let mut job = wanted.quiet.iter().find_map(|class| {
@@ -160,7 +162,7 @@ impl Placement {
             job = self.consult(sight, asked, unit, &mut show);
             open = open.without(ClassSet::of(unit.class));
         }
-        (self.views, self.streams) = (views, streams);
+        (self.views, self.roomy, self.streams) = (views, roomy, streams);
         job
     }
 
@@ -184,7 +186,7 @@ impl Placement {
         if self.scheduler.wants_streams() {
             sight.streams.fill_views(of, shown.streams);
         }
-        let (views, streams) = (&*shown.views, &*shown.streams);
+        let (views, streams) = (&**shown.views, &*shown.streams);
         let packet = views
             .first()
             .map_or(1200, |path| u64::from(path.max_datagram_size));
@@ -204,6 +206,9 @@ impl Placement {
         {
             overtaken = decided.take();
             view.unit = Unit { bytes, ..behind };
+        }
+        if view.unit.kind == UnitKind::Datagram {
+            view.paths = that_hold(&view, shown.roomy, sight.streams);
         }
         let choice = if let Some(choice) = decided {
             choice
@@ -370,7 +375,28 @@ struct Wanted {
 /// What the scheduler is shown.
 struct Shown<'a> {
     views: &'a mut Vec<PathView>,
+    roomy: &'a mut Vec<PathView>,
     streams: &'a mut Vec<StreamView>,
+}
+
+/// The paths whose packets hold the datagram that is asked about: all of them where no candidate is
+/// among those, as then it is about to be dropped.
+fn that_hold<'a>(
+    view: &SendView<'a>,
+    roomy: &'a mut Vec<PathView>,
+    streams: &Streams,
+) -> &'a [PathView] {
+    let of = ClassSet::of(view.unit.class);
+    let holds = |path: &PathView| {
+        let room = room_in(u64::from(path.max_datagram_size), Level::OneRtt);
+        streams.would_write_datagram(of, room)
+    };
+    if view.paths.iter().all(holds) || !view.candidates().any(holds) {
+        return view.paths;
+    }
+    roomy.clear();
+    roomy.extend(view.paths.iter().filter(|path| holds(path)));
+    roomy
 }
 
 /// How the scheduler is asked.

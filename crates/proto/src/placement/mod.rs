@@ -85,6 +85,8 @@ pub(crate) struct Placement {
     scheduler: Box<dyn Scheduler>,
     /// The snapshot handed to the scheduler, reused.
     views: Vec<PathView>,
+    /// Those of its paths that carry a datagram which some do not, reused too.
+    roomy: Vec<PathView>,
     /// The streams in it, reused too.
     streams: Vec<StreamView>,
     /// `Manager::version()` at the last decision.
@@ -116,6 +118,7 @@ impl Placement {
         Self {
             scheduler: config.scheduler.build(),
             views: Vec::new(),
+            roomy: Vec::new(),
             streams: Vec::new(),
             version: 0,
             kept: None,
