@@ -563,7 +563,7 @@ impl Receiver {
         match received.number {
             Some(number) => {
                 let treatment = found.and_then(|found| found.treatment);
-                let wait = treatment.unwrap_or(self.treatment).wait;
+                let wait = treatment.unwrap_or(self.treatment).longest_wait();
                 let from = (received.context, arrived.path);
                 self.order.take(wait, from, number, payload, counted, into);
             }

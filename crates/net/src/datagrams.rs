@@ -17,6 +17,10 @@ pub struct DatagramOptions {
     /// How long from now it is worth something: if it was not sent by then, it is dropped and
     /// counted. For ever if none.
     pub within: Option<Duration>,
+    /// How much later than by the fastest path it may arrive, because its flow has an order that
+    /// the peer restores by waiting no longer than this; `None` if it may arrive at any time. The
+    /// wrapper `skew` sends it by no slower path.
+    pub max_skew: Option<Duration>,
     /// Whether its loss costs more than its bytes. Only such datagrams are copied where a scheduler
     /// wants copies, and each copy arrives at the peer's application: it must know them apart.
     pub critical: bool,
@@ -68,6 +72,7 @@ impl Connection {
                     let options = engine::DatagramOptions {
                         flow: options.flow,
                         deadline: options.within.map(|within| now + within),
+                        max_skew: options.max_skew,
                         critical: options.critical,
                         class: options.class,
                     };
@@ -103,7 +108,8 @@ impl Connection {
         .await
     }
 
-    /// The largest datagram that the peer and all paths take now, in bytes; none if it takes none.
+    /// The largest datagram that the peer takes now, and every path that is in use and whose MTU is
+    /// not still searched; in bytes. None if the peer takes none.
     pub fn max_datagram_payload(&self) -> Option<usize> {
         self.holder()
             .look(engine::Connection::max_datagram_payload)?

@@ -161,7 +161,7 @@ impl fmt::Debug for Classes {
 mod tests {
     use super::*;
     use crate::tests::{copy, fresh, full, idle, send};
-    use crate::{Names, SteeringMode, steered};
+    use crate::{Names, ORDERED, SteeringMode, steered};
     use anabranch_proto::path::PathSet;
     use anabranch_proto::sched::{Decision, Reason};
     use anabranch_proto::time::Duration;
@@ -255,6 +255,30 @@ mod tests {
         let spilled = ask(&mut *steered, &paths, SteeringMode::PriorityBased.class());
         assert_eq!(spilled, send(1, Reason::Spill));
         assert_eq!(ask(&mut *steered, &paths, 0).decision, spilled.decision);
+    }
+
+    #[test]
+    fn datagrams_that_have_an_order_keep_nothing_else_waiting_for_their_path() {
+        let near = PathView {
+            bytes_in_flight: 12_000,
+            ..path(0, 10, 0)
+        };
+        let full_and_far = [near, path(1, 400, 0)];
+        let ask = |scheduler: &mut dyn Scheduler, class, kind| {
+            let mut view = fresh(&full_and_far);
+            view.unit.class = class;
+            view.unit.kind = kind;
+            view.unit.max_skew = (kind == UnitKind::Datagram).then(|| Duration::from_millis(50));
+            scheduler.select(&view).decision
+        };
+        let mut auto = steered(factory("auto")).build();
+        let held = ask(&mut *auto, ORDERED, UnitKind::Datagram);
+        assert!(matches!(held, Decision::Hold { .. }), "{held:?}");
+        let far = Decision::Send(PathId(1));
+        assert_eq!(ask(&mut *auto, 0, UnitKind::Fresh), far);
+        // Who chose a scheduler has that one.
+        let mut chosen = steered(factory("round-robin")).build();
+        assert_eq!(ask(&mut *chosen, ORDERED, UnitKind::Datagram), far);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub mod toolkit;
 mod wrappers;
 
 pub use catalogue::atsss::{
-    Atsss, Steering, SteeringAccess, SteeringError, SteeringMode, SteeringRule, UnknownMode,
-    steered,
+    Atsss, ORDERED, Steering, SteeringAccess, SteeringError, SteeringMode, SteeringRule,
+    UnknownMode, steered,
 };
 pub use classes::Classes;
 pub use names::Names;

@@ -300,6 +300,7 @@ prop_compose! {
             },
             unit: Unit {
                 kind, bytes, class: 0, carried_by, flow, deadline: deadline.map(at), critical,
+                max_skew: (flow % 2 == 1).then_some(Duration::from_millis(20)),
             },
             streams,
             event: match event / 40 {

@@ -14,10 +14,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// How long a datagram waits for one that was sent before it, unless its class says how long at
-/// most. Less where the delays of the paths differ by less.
+/// What the wait that is chosen by measured delays does not fall below, unless the class allows
+/// less.
 const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_millis(20);
 
 /// Number spaces of one request that are kept in order: as many as it has remote ends. Others are
 /// passed on as they come.
@@ -135,18 +134,17 @@ impl<T> Default for Order<T> {
 
 impl<T> Order<T> {
     /// Takes an item with the lowest bits of its number, from a context and a path, or none if it
-    /// came on a stream; tells how it came. From now on others of the context are waited for as
-    /// long as the class of the flow allows.
+    /// came on a stream; tells how it came. From now on others of the context are waited for up to
+    /// `longest`, which the class of the flow allows.
     pub fn take(
         &mut self,
         now: Instant,
-        wait: Option<Duration>,
+        longest: Duration,
         (context, path): (u64, Option<PathId>),
         (truncated, size): (u64, NumberSize),
         item: T,
         out: &mut Vec<Delivered<T>>,
     ) -> Taken {
-        let longest = wait.unwrap_or(LONGEST);
         let is_full = self.spaces.len() >= MAX_SPACES;
         let space = match self.spaces.entry(context) {
             Entry::Occupied(known) => {
@@ -252,6 +250,7 @@ mod tests {
     const A: Option<PathId> = Some(PathId(0));
     const B: Option<PathId> = Some(PathId(1));
     const SIZE: NumberSize = NumberSize::Two;
+    const WAIT: Duration = Duration::from_millis(20);
 
     fn at(ms: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(ms)
@@ -266,7 +265,7 @@ mod tests {
         let (mut order, mut out) = (Order::default(), Vec::new());
         let come = [(B, 1, "b"), (B, 1, "b"), (A, 0, "a"), (B, 0, "a")];
         let how = come.map(|(path, number, item)| {
-            order.take(at(0), None, (2, path), (number, SIZE), item, &mut out)
+            order.take(at(0), WAIT, (2, path), (number, SIZE), item, &mut out)
         });
         assert_eq!(items(out), ["a", "b"]);
         assert_eq!(how, [InTurn, Repeated, Reordered, Repeated]);
@@ -276,13 +275,13 @@ mod tests {
     #[test]
     fn what_is_missing_is_given_up_after_20_ms_and_passed_on_late() {
         let (mut order, mut out) = (Order::default(), Vec::new());
-        order.take(at(5), None, (2, A), (1, SIZE), "b", &mut out);
+        order.take(at(5), WAIT, (2, A), (1, SIZE), "b", &mut out);
         assert_eq!((order.deadline(), order.held()), (Some(at(25)), 1));
         order.give_up(at(24), &mut out);
         assert_eq!(out, []);
         order.give_up(at(25), &mut out);
         assert_eq!(out[0].held, Duration::from_millis(20));
-        order.take(at(30), None, (2, A), (0, SIZE), "a", &mut out);
+        order.take(at(30), WAIT, (2, A), (0, SIZE), "a", &mut out);
         assert!(out[1].is_late);
         assert_eq!(items(out), ["b", "a"]);
         let stats: Vec<_> = order.spaces().collect();
@@ -294,7 +293,7 @@ mod tests {
         for wait in [0, 50] {
             let wait = Duration::from_millis(wait);
             let (mut order, mut out) = (Order::default(), Vec::new());
-            order.take(at(5), Some(wait), (2, A), (1, SIZE), "b", &mut out);
+            order.take(at(5), wait, (2, A), (1, SIZE), "b", &mut out);
             // What is not waited for needs no timer either.
             let deadline = (!wait.is_zero()).then_some(at(5) + wait);
             assert_eq!(
@@ -309,15 +308,19 @@ mod tests {
     #[test]
     fn contexts_of_one_request_may_be_of_different_classes_and_change_them() {
         let (mut order, mut out) = (Order::default(), Vec::new());
-        let wait = |ms| Some(Duration::from_millis(ms));
+        let wait = Duration::from_millis;
         order.take(at(0), wait(50), (2, A), (1, SIZE), "b", &mut out);
         assert_eq!(order.deadline(), Some(at(50)));
         order.take(at(0), wait(10), (4, A), (1, SIZE), "d", &mut out);
         assert_eq!(order.deadline(), Some(at(10)));
         order.give_up(at(10), &mut out);
         assert_eq!(order.deadline(), Some(at(50)), "that of the other goes on");
-        order.take(at(10), None, (4, A), (3, SIZE), "f", &mut out);
-        assert_eq!(order.deadline(), Some(at(30)), "as without a word");
+        order.take(at(10), WAIT, (4, A), (3, SIZE), "f", &mut out);
+        assert_eq!(
+            order.deadline(),
+            Some(at(30)),
+            "as long as now, not as before"
+        );
         order.take(at(11), wait(5), (4, A), (4, SIZE), "g", &mut out);
         assert_eq!(order.deadline(), Some(at(15)));
         order.give_up(at(15), &mut out);
@@ -327,7 +330,7 @@ mod tests {
     #[test]
     fn paths_that_hardly_differ_are_hardly_waited_for() {
         let (mut order, mut out) = (Order::default(), Vec::new());
-        order.take(at(0), None, (2, A), (0, SIZE), "a", &mut out);
+        order.take(at(0), WAIT, (2, A), (0, SIZE), "a", &mut out);
         let delay = |path: Option<PathId>, delay_us| PathDelay {
             path: path.unwrap(),
             delay_us,
@@ -335,10 +338,10 @@ mod tests {
         };
         let delays = [delay(A, 10_000), delay(B, 13_000)];
         order.set_delays(at(0), delays.into(), &mut out);
-        order.take(at(0), None, (2, A), (2, SIZE), "c", &mut out);
+        order.take(at(0), WAIT, (2, A), (2, SIZE), "c", &mut out);
         assert_eq!(order.deadline(), Some(at(5)));
         // A space that begins later knows them too.
-        order.take(at(1), None, (4, A), (1, SIZE), "e", &mut out);
+        order.take(at(1), WAIT, (4, A), (1, SIZE), "e", &mut out);
         order.give_up(at(5), &mut out);
         assert_eq!(order.deadline(), Some(at(6)));
     }
@@ -359,16 +362,16 @@ mod tests {
     #[test]
     fn what_the_only_path_has_passed_is_not_waited_for() {
         let (mut order, mut out) = (Order::default(), Vec::new());
-        order.take(at(0), None, (2, A), (0, SIZE), "a", &mut out);
+        order.take(at(0), WAIT, (2, A), (0, SIZE), "a", &mut out);
         let only = PathDelay {
             path: A.unwrap(),
             delay_us: 10_000,
             jitter_us: 0,
         };
         order.set_delays(at(0), [only].into(), &mut out);
-        order.take(at(1), None, (2, A), (2, SIZE), "c", &mut out);
+        order.take(at(1), WAIT, (2, A), (2, SIZE), "c", &mut out);
         assert_eq!((order.deadline(), order.held()), (None, 0));
-        let how = order.take(at(2), None, (2, A), (1, SIZE), "b", &mut out);
+        let how = order.take(at(2), WAIT, (2, A), (1, SIZE), "b", &mut out);
         assert_eq!(how, Reordered);
         assert_eq!(items(out), ["a", "c", "b"]);
     }
@@ -376,17 +379,17 @@ mod tests {
     #[test]
     fn what_came_on_a_stream_says_nothing_of_the_paths() {
         let (mut order, mut out) = (Order::default(), Vec::new());
-        order.take(at(0), None, (2, A), (0, SIZE), "a", &mut out);
+        order.take(at(0), WAIT, (2, A), (0, SIZE), "a", &mut out);
         let paths = [A, B].map(|path| PathDelay {
             path: path.unwrap(),
             delay_us: 10_000,
             jitter_us: 0,
         });
         order.set_delays(at(0), paths.into(), &mut out);
-        order.take(at(1), None, (2, B), (3, SIZE), "d", &mut out);
-        order.take(at(1), None, (2, None), (2, SIZE), "c", &mut out);
+        order.take(at(1), WAIT, (2, B), (3, SIZE), "d", &mut out);
+        order.take(at(1), WAIT, (2, None), (2, SIZE), "c", &mut out);
         assert_eq!(order.held(), 2, "A may still bring what is missing");
-        order.take(at(1), None, (2, A), (1, SIZE), "b", &mut out);
+        order.take(at(1), WAIT, (2, A), (1, SIZE), "b", &mut out);
         assert_eq!(items(out), ["a", "b", "c", "d"]);
     }
 
@@ -394,14 +397,14 @@ mod tests {
     fn number_spaces_are_apart_and_bounded() {
         let (mut order, mut out) = (Order::default(), Vec::new());
         for context in 0..=MAX_SPACES as u64 {
-            let how = order.take(at(0), None, (context, A), (0, SIZE), "a", &mut out);
+            let how = order.take(at(0), WAIT, (context, A), (0, SIZE), "a", &mut out);
             assert_eq!(how, InTurn);
         }
         assert_eq!(out.len(), MAX_SPACES + 1);
         assert_eq!(order.spaces().count(), MAX_SPACES);
         order.forget(|context| context > 0);
         let how = |order: &mut Order<_>, context| {
-            order.take(at(0), None, (context, A), (0, SIZE), "a", &mut Vec::new())
+            order.take(at(0), WAIT, (context, A), (0, SIZE), "a", &mut Vec::new())
         };
         let kept = how(&mut order, 0);
         assert_eq!(kept, Repeated, "one that is kept knows its past");

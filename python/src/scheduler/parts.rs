@@ -165,6 +165,8 @@ getters!(PyUnit, self {
     flow: u64 = self.0.flow;
     /// When a datagram loses its worth, in seconds as `view.now`.
     deadline: Option<f64> = self.0.deadline.map(seconds);
+    /// How much later than by the fastest path a datagram may arrive, in seconds.
+    max_skew: Option<f64> = self.0.max_skew.map(|skew| skew.as_secs_f64());
     /// Whether losing or delaying it costs more than its bytes.
     critical: bool = self.0.critical;
 });

@@ -118,7 +118,7 @@ fn sending(tuning: &Tuning, names: &Names) -> Outcome<TransportConfig> {
 #[cfg(test)]
 mod tests {
     use anabranch_schedulers::SteeringMode;
-    use anabranch_tunnel::class::Steering;
+    use anabranch_tunnel::class::{self, Steering};
 
     /// A tunnel names and numbers them without knowing any scheduler.
     #[test]
@@ -126,5 +126,6 @@ mod tests {
         let ours = Steering::ALL.map(|mode| (mode.name(), mode.class()));
         let theirs = SteeringMode::ALL.map(|mode| (mode.name(), mode.class()));
         assert_eq!(ours, theirs);
+        assert_eq!(class::ORDERED, anabranch_schedulers::ORDERED);
     }
 }

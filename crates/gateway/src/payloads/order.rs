@@ -47,10 +47,10 @@ impl Order {
     }
 
     /// Takes a payload with the lowest bits of its number; appends what is passed on. One that had
-    /// come already is dropped. Others are waited for as long as its class allows.
+    /// come already is dropped. Others are waited for up to `wait`, which its class allows.
     pub(super) fn take(
         &mut self,
-        wait: Option<Duration>,
+        wait: Duration,
         from: (u64, Option<PathId>),
         (truncated, bits): (u64, NumberBits),
         payload: Payload,
@@ -144,6 +144,8 @@ mod tests {
         }
     }
 
+    const WAIT: Duration = Duration::from_millis(20);
+
     fn texts(payloads: Vec<Payload>) -> Vec<Bytes> {
         payloads.into_iter().map(|payload| payload.bytes).collect()
     }
@@ -155,7 +157,7 @@ mod tests {
         let counted = counted();
         let dropped = come.map(|(path, number, text)| {
             order.take(
-                None,
+                WAIT,
                 (2, path),
                 (number, BITS),
                 payload(text),
@@ -173,12 +175,12 @@ mod tests {
     async fn what_is_missing_is_given_up_after_20_ms_and_passed_on_late() {
         let (mut order, mut out) = (Order::new(), Vec::new());
         let counted = counted();
-        order.take(None, (2, A), (1, BITS), payload("b"), &counted, &mut out);
+        order.take(WAIT, (2, A), (1, BITS), payload("b"), &counted, &mut out);
         let deadline = order.deadline().unwrap();
         assert_eq!(deadline - order.since, Duration::from_millis(20));
         tokio::time::advance(Duration::from_millis(20)).await;
         order.give_up(&counted, &mut out);
-        order.take(None, (2, A), (0, BITS), payload("a"), &counted, &mut out);
+        order.take(WAIT, (2, A), (0, BITS), payload("a"), &counted, &mut out);
         assert_eq!(texts(out), ["b", "a"]);
         assert_eq!(counted.tally.all.held.load(Ordering::Relaxed), 1);
         assert_eq!(counted.tally.all.held_us.load(Ordering::Relaxed), 20_000);

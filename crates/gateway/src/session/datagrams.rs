@@ -194,7 +194,13 @@ impl Datagrams {
             within: Some(treatment.lasts()),
             // Copies are known apart by their numbers.
             critical: treatment.is_critical() && is_numbered,
-            class: treatment.class(),
+            // Those without numbers are put in order by nobody.
+            max_skew: treatment.max_skew().filter(|_| is_numbered),
+            class: if is_numbered {
+                treatment.class_of_numbered()
+            } else {
+                treatment.class()
+            },
         };
         self.connection.send_datagram_with(datagram.into(), options)
     }

@@ -297,6 +297,7 @@ impl Side {
                 let options = DatagramOptions {
                     flow: script.number()?,
                     within: Some(script.duration()?),
+                    max_skew: None,
                     critical: script.flag()?,
                     class: script.byte()?,
                 };

@@ -192,6 +192,9 @@ pub struct Unit {
     pub flow: u64,
     /// When a datagram loses its worth.
     pub deadline: Option<Instant>,
+    /// How much later than by the fastest path a datagram may arrive; `None` if its flow has no
+    /// order.
+    pub max_skew: Option<Duration>,
     /// Whether losing or delaying the unit costs more than its bytes: small datagrams that the
     /// application marked, the start and the end of streams.
     pub critical: bool,
@@ -220,7 +223,8 @@ pub struct StreamView {
 pub struct SendView<'a> {
     /// The time.
     pub now: Instant,
-    /// Validated, open paths in ascending order of their IDs.
+    /// Validated, open paths in ascending order of their IDs; of a datagram, those whose packets
+    /// hold it.
     pub paths: &'a [PathView],
     /// What waits on the connection.
     pub backlog: Backlog,

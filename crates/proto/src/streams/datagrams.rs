@@ -8,7 +8,7 @@ use crate::error::TransportError;
 use crate::packet::Frames;
 use crate::recovery::sent::SentFrame;
 use crate::sched::{ClassSet, known_class};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use anabranch_wire::frame::{datagram_header_len, put_datagram_header};
 use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, varint};
 use bytes::{Bytes, BytesMut};
@@ -32,6 +32,10 @@ pub struct DatagramOptions {
     pub flow: u64,
     /// When it loses its worth: it is dropped and counted if it was not sent by then.
     pub deadline: Option<Instant>,
+    /// How much later than by the fastest path it may arrive, because its flow has an order that
+    /// the peer restores by waiting no longer than this; `None` if it may arrive at any time.
+    /// Schedulers that know it send it by no slower path.
+    pub max_skew: Option<Duration>,
     /// Whether its loss costs more than its bytes. Only such datagrams are copied where a scheduler
     /// wants copies, and each copy arrives at the peer's application: it must know them apart.
     pub critical: bool,
@@ -55,6 +59,7 @@ impl DatagramOptions {
         self.flow == other.flow
             && self.class == other.class
             && self.critical == other.critical
+            && self.max_skew == other.max_skew
             && self.deadline.is_some() == other.deadline.is_some()
     }
 
@@ -72,7 +77,7 @@ pub(super) struct Datagrams {
     /// The peer's limit on the frame; 0 if it takes none.
     peer_max_frame: u64,
     own_max_frame: u64,
-    /// Room for frames in the largest packet that every path carries.
+    /// Room for frames in the largest packet that every path in use carries.
     room: usize,
     arena: BytesMut,
     wants_send: bool,

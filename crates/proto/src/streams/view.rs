@@ -126,6 +126,7 @@ impl Streams {
             class: options.class,
             flow: options.flow,
             deadline: options.deadline,
+            max_skew: options.max_skew,
             critical: options.critical,
             ..Unit::default()
         })

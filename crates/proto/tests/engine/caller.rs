@@ -362,6 +362,7 @@ fn of_streams(connection: &mut Connection, what: u8, script: &mut Script<'_>) ->
             let options = DatagramOptions {
                 flow: script.number()?,
                 deadline: Some(Instant::from_nanos(script.number()?)),
+                max_skew: None,
                 critical: script.flag()?,
                 class: script.number()? as u8,
             };

@@ -76,4 +76,6 @@ pub(super) const ALL: &[&str] = &[
     "tail+guard+probe+round-robin:guard.window-ms=100",
     "guard+blest:guard.window-ms=100",
     "guard+ecf:guard.window-ms=100,guard.max-wait-ms=1",
+    "skew+auto",
+    "skew+tail+round-robin",
 ];

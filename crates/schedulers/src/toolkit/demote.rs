@@ -1,6 +1,6 @@
-//! Asks a scheduler while some paths are to be left alone.
+//! Asks a scheduler while some paths are to be left alone: it sees them as backups.
 //!
-//! The scheduler sees them as backups. If it then finds no path that can send, though one that was
+//! If it then finds no path that can send, though one that was
 //! left alone could, the wait is bounded as any other: the rule against endless holds is that of
 //! the whole connection and not of the view the scheduler was given.
 
@@ -12,21 +12,59 @@ use anabranch_proto::sched::{
 };
 use anabranch_proto::wire::frame::PathStatus;
 
-/// Asks a scheduler as if some paths were backups.
+/// Shows some paths as backups.
 #[derive(Debug)]
-pub struct Demoter {
-    /// The snapshot the scheduler is shown, reused.
+pub struct Demoted {
+    /// The snapshot a scheduler is shown, reused.
     paths: Vec<PathView>,
-    patience: Patience,
 }
 
-impl Default for Demoter {
+impl Default for Demoted {
     fn default() -> Self {
         Self {
             paths: Vec::with_capacity(MAX_OPEN_PATHS),
-            patience: Patience::default(),
         }
     }
+}
+
+impl Demoted {
+    /// `view` with every path that is `demoted` shown as a backup; `None` if there is none, or
+    /// nothing else that is usable.
+    pub fn show<'a>(
+        &'a mut self,
+        view: &SendView<'a>,
+        demoted: impl Fn(&PathView) -> bool,
+    ) -> Option<SendView<'a>> {
+        let mut any = false;
+        let mut rest = false;
+        for path in view.paths.iter().filter(|path| path.is_usable()) {
+            let left_alone = demoted(path);
+            any |= left_alone;
+            rest |= !left_alone;
+        }
+        if !any || !rest {
+            return None;
+        }
+        self.paths.clear();
+        self.paths.extend(view.paths.iter().map(|path| {
+            let mut path = *path;
+            if demoted(&path) {
+                path.status = PathStatus::Backup;
+            }
+            path
+        }));
+        Some(SendView {
+            paths: &self.paths,
+            ..*view
+        })
+    }
+}
+
+/// Asks a scheduler as if some paths were backups.
+#[derive(Debug, Default)]
+pub struct Demoter {
+    demoted: Demoted,
+    patience: Patience,
 }
 
 impl Demoter {
@@ -38,28 +76,9 @@ impl Demoter {
         view: &SendView<'_>,
         demoted: impl Fn(&PathView) -> bool,
     ) -> Choice {
-        let mut any = false;
-        let mut rest = false;
-        for path in view.paths.iter().filter(|path| path.is_usable()) {
-            let left_alone = demoted(path);
-            any |= left_alone;
-            rest |= !left_alone;
-        }
-        if !any || !rest {
+        let Some(shown) = self.demoted.show(view, demoted) else {
             self.patience.end();
             return inner.select(view);
-        }
-        self.paths.clear();
-        self.paths.extend(view.paths.iter().map(|path| {
-            let mut path = *path;
-            if demoted(&path) {
-                path.status = PathStatus::Backup;
-            }
-            path
-        }));
-        let shown = SendView {
-            paths: &self.paths,
-            ..*view
         };
         let choice = inner.select(&shown);
         let Decision::Hold { until } = choice.decision else {

@@ -32,6 +32,11 @@ pub fn acknowledged(path: &PathView, bytes: u64) -> u64 {
     least_rtt(path).max(served)
 }
 
+/// How long until a packet of `bytes` that is sent now has arrived, if both ways take as long.
+pub fn arrived(path: &PathView, bytes: u64) -> u64 {
+    acknowledged(path, bytes) - least_rtt(path) / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +58,8 @@ mod tests {
         assert_eq!(acknowledged(&path(0), 1200), 20_000_000);
         assert_eq!(acknowledged(&path(18_800), 1200), 20_000_000);
         assert_eq!(acknowledged(&path(78_800), 1200), 80_000_000);
+        assert_eq!(arrived(&path(0), 1200), 10_000_000);
+        assert_eq!(arrived(&path(78_800), 1200), 70_000_000);
         let queued = PathView {
             queued: 10_000,
             ..path(68_800)

@@ -16,7 +16,7 @@
 //! | turns in proportion to weights | [`Shares`] |
 //! | copies at the end, and of what is slow | [`repeat`], [`is_outlasted`] |
 //! | copies: a limit on them, those that measure | [`Budget`], [`Prober`] |
-//! | a wrapper that leaves paths alone | [`Demoter`] |
+//! | a wrapper that leaves paths alone | [`Demoter`], and [`Demoted`] where the wait is its own |
 //! | arithmetic that saturates | [`units`] |
 //!
 //! The order by RTT is the engine's own, as `min-rtt` rests on it: [`rank`], [`lowest_rtt`] and
@@ -75,7 +75,7 @@ pub use booked::{Booked, send_behind};
 pub use budget::Budget;
 pub use copying::{is_outlasted, repeat};
 pub use delays::Delays;
-pub use demote::Demoter;
+pub use demote::{Demoted, Demoter};
 pub use lowest::lowest_by;
 pub use patience::{Patience, hold_for, longest_wait};
 pub use per_path::{PerPath, position};

@@ -4,18 +4,20 @@ pub(crate) mod copies;
 pub(crate) mod guard;
 pub(crate) mod probe;
 pub(crate) mod reinject;
+pub(crate) mod skew;
 pub(crate) mod tail;
 
 use crate::toolkit::{is_outlasted, repeat};
 use anabranch_proto::sched::{Choice, Decision, PathView, Scheduler, SendView, UnitKind, Wrapper};
 
 /// All of them.
-pub(crate) const ENTRIES: [Wrapper; 5] = [
+pub(crate) const ENTRIES: [Wrapper; 6] = [
     guard::ENTRY,
     tail::ENTRY,
     reinject::ENTRY,
     copies::ENTRY,
     probe::ENTRY,
+    skew::ENTRY,
 ];
 
 /// What `inner` answers while something waits. Else the copy that it makes, or else one on a path

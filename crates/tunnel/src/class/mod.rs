@@ -37,6 +37,14 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// less than the next one.
 const WORTH: Duration = Duration::from_millis(200);
 
+/// How long a datagram waits for one that was sent before it, unless its class says how long at
+/// most.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// The class number of datagrams that have an order and are not steered, by which the schedulers of
+/// both ends know them.
+pub const ORDERED: u8 = 6;
+
 /// What carries a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -201,6 +209,31 @@ impl Treatment {
     /// The class number of the steering; 0 if none is set.
     pub fn class(&self) -> u8 {
         self.steering.map_or(0, Steering::class)
+    }
+
+    /// How much later than by the fastest path a numbered datagram may arrive: as long as it is
+    /// waited for. None for those that nobody waits for, and for those that are wanted early rather
+    /// than in order: what is light or has a deadline.
+    pub fn max_skew(&self) -> Option<Duration> {
+        let wait = self.longest_wait();
+        let is_urgent = self.light || self.deadline.is_some();
+        (!wait.is_zero() && !is_urgent).then_some(wait)
+    }
+
+    /// The class number of numbered datagrams: that of the steering, else [`ORDERED`] for those
+    /// that have an order.
+    pub fn class_of_numbered(&self) -> u8 {
+        let unsteered = if self.max_skew().is_some() {
+            ORDERED
+        } else {
+            0
+        };
+        self.steering.map_or(unsteered, Steering::class)
+    }
+
+    /// How long a datagram may wait for one that was sent before it.
+    pub fn longest_wait(&self) -> Duration {
+        self.wait.unwrap_or(WAIT)
     }
 
     /// How long a datagram may wait for its turn to leave.

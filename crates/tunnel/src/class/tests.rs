@@ -189,6 +189,40 @@ fn subnets_are_written_with_their_bits() {
     assert!(told.ends_with("expected 192.0.2.0/24"), "{told}");
 }
 
+#[test]
+fn numbered_datagrams_have_an_order_unless_they_are_urgent_or_not_waited_for() {
+    let ms = Duration::from_millis;
+    let of = |treatment: Treatment| (treatment.max_skew(), treatment.class_of_numbered());
+    let plain = Treatment::default();
+    assert_eq!(of(plain), (Some(ms(20)), ORDERED));
+    let longer = Treatment {
+        wait: Some(ms(50)),
+        ..plain
+    };
+    assert_eq!(of(longer), (Some(ms(50)), ORDERED));
+    let light = Treatment {
+        light: true,
+        ..plain
+    };
+    let due = Treatment {
+        deadline: Some(ms(100)),
+        ..plain
+    };
+    let alone = Treatment {
+        wait: Some(ms(0)),
+        ..plain
+    };
+    for urgent in [light, due, alone] {
+        assert_eq!(of(urgent), (None, 0), "{urgent:?}");
+    }
+    let steered = Treatment {
+        steering: Some(Steering::SmallestDelay),
+        ..plain
+    };
+    assert_eq!(of(steered).1, Steering::SmallestDelay.class());
+    assert!(Steering::ALL.iter().all(|mode| mode.class() != ORDERED));
+}
+
 proptest! {
     #[test]
     fn every_flow_has_a_class(port: u16, udp: bool, domain in "\\PC{0,20}", dscp in 0u8..64) {

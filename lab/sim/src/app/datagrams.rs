@@ -110,6 +110,7 @@ impl DatagramSource {
                 .checked_rem(self.flows)
                 .map_or(0, |turn| first + turn + 1),
             deadline: self.deadline.map(|deadline| now + deadline),
+            max_skew: None,
             critical: self.critical,
             class: 0,
         }

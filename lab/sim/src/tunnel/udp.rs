@@ -128,7 +128,8 @@ impl Flow {
             flow: 0,
             deadline: Some(deadline),
             critical: self.treatment.is_critical(),
-            class: self.treatment.class(),
+            max_skew: self.treatment.max_skew(),
+            class: self.treatment.class_of_numbered(),
         };
         // A number that is not sent would be waited for.
         let mut numbering = self.numbering.clone();
@@ -322,9 +323,14 @@ impl Udp {
             let payload = received.data.slice_ref(numbered.payload);
             let from = (numbered.context, Some(received.path));
             let truncated = (numbered.truncated, SIZE);
-            let how = flow
-                .order
-                .take(now, flow.treatment.wait, from, truncated, payload, &mut out);
+            let how = flow.order.take(
+                now,
+                flow.treatment.longest_wait(),
+                from,
+                truncated,
+                payload,
+                &mut out,
+            );
             flow.seen.count(how);
             flow.pass_on(&mut out, &mut self.packets);
             if !touched.contains(&at) {

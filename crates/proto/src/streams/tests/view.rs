@@ -88,11 +88,12 @@ fn both_ends_of_a_stream_are_critical_and_its_middle_is_not() {
 }
 
 #[test]
-fn a_datagram_tells_its_flow_deadline_and_worth() {
+fn a_datagram_tells_its_flow_deadline_skew_and_worth() {
     let mut client = client();
     let options = DatagramOptions {
         flow: 7,
         deadline: Some(ms(9)),
+        max_skew: Some(Duration::from_millis(20)),
         critical: true,
         class: 3,
     };
@@ -102,6 +103,7 @@ fn a_datagram_tells_its_flow_deadline_and_worth() {
     let unit = client.next_unit();
     assert_eq!(unit.kind, UnitKind::Datagram);
     assert_eq!((unit.flow, unit.deadline), (7, Some(ms(9))));
+    assert_eq!(unit.max_skew, options.max_skew);
     assert!(unit.critical);
     client.set_clock(ms(9));
     assert_eq!(client.next_unit().kind, UnitKind::Idle);

@@ -16,7 +16,7 @@ mod import;
 mod modes;
 
 pub use import::{Steering, SteeringAccess, SteeringError, SteeringRule};
-pub use modes::{SteeringMode, UnknownMode, steered};
+pub use modes::{ORDERED, SteeringMode, UnknownMode, steered};
 
 use crate::catalogue::critical_redundant::with_copies;
 use crate::catalogue::priority::Priority;

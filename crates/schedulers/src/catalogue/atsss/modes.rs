@@ -94,12 +94,18 @@ impl FromStr for SteeringMode {
     }
 }
 
+/// The class of datagrams that have an order and no [mode](SteeringMode) in [`steered`] schedulers.
+pub const ORDERED: u8 = 6;
+
 /// The scheduler `first`, and one of ATSSS for each class that is the number of a
 /// [mode](SteeringMode): both ends of a tunnel use it, so that each can have every flow steered in
-/// its own way.
+/// its own way. The [recommended](crate::RECOMMENDED) scheduler, which lets [`ORDERED`] datagrams
+/// wait for their path, is there a second time for them, so that they keep nothing else waiting.
 pub fn steered(first: SchedulerFactory) -> SchedulerFactory {
-    let modes = SteeringMode::ALL.map(|mode| (mode.class(), mode.scheduler()));
     let name = format!("{}, steered by class", first.name());
-    let classes = Classes::factory(first, modes.into());
+    let ordered = (first.name() == crate::RECOMMENDED).then(|| (ORDERED, first.clone()));
+    let modes = SteeringMode::ALL.map(|mode| (mode.class(), mode.scheduler()));
+    let others = modes.into_iter().chain(ordered);
+    let classes = Classes::factory(first, others.collect());
     SchedulerFactory::from_fn(name, move || classes.build())
 }
