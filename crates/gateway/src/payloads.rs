@@ -30,6 +30,7 @@ use order::Order;
 use remotes::Counted;
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,9 @@ use ways::{Ways, closes};
 
 /// Capsules that are owed to the peer: as many answers as it may have contexts, and some.
 const MAX_OWED: usize = 1024;
+
+/// Payloads that go with a request, before its answer: as many as a first window has packets.
+const MAX_FIRST: usize = 10;
 
 /// Datagrams that overtook the registration of their context.
 const MAX_EARLY: usize = 64;
@@ -115,6 +119,36 @@ impl Counts {
         let micros = time.as_micros() as u64;
         self.held_us.fetch_add(micros, Ordering::Relaxed);
     }
+}
+
+/// Payloads for the target of a request that has no answer yet, as its stream carries them: in
+/// capsules of context 0, which needs no agreement (RFC 9298, section 4).
+pub(crate) fn early(payloads: &[Payload]) -> Bytes {
+    if payloads.is_empty() {
+        return Bytes::new();
+    }
+    let mut capsules = Vec::new();
+    for Payload { bytes, .. } in payloads {
+        put_datagram_header(&mut capsules, 1 + bytes.len());
+        capsules.push(0);
+        capsules.extend_from_slice(bytes);
+    }
+    data(&[&capsules])
+}
+
+/// What is there already of a source, without waiting: as far as it may go [early], and the
+/// rest. That it has ended it says again.
+pub(crate) async fn at_once(source: &mut impl Source) -> io::Result<(Vec<Payload>, Vec<Payload>)> {
+    let mut payloads = Vec::new();
+    tokio::select! {
+        biased;
+        received = source.receive(&mut payloads) => drop(received?),
+        () = std::future::ready(()) => {}
+    }
+    let is_late = |(at, one): (usize, &Payload)| at >= MAX_FIRST || one.bytes.len() > ALWAYS;
+    let late = payloads.iter().enumerate().position(is_late);
+    let behind = payloads.split_off(late.unwrap_or(payloads.len()));
+    Ok((payloads, behind))
 }
 
 /// What both directions know of their request.
@@ -207,14 +241,13 @@ pub(crate) fn ip_overhead(agreed: Extensions) -> usize {
 /// Both directions of a request whose answer was a success. `in_datagrams` says whether the peer
 /// takes QUIC datagrams.
 pub(crate) fn split(
-    (mut outgoing, incoming, datagrams): (Outgoing, Incoming, Datagrams),
+    (outgoing, incoming, datagrams): (Outgoing, Incoming, Datagrams),
     mut contexts: Contexts,
     in_datagrams: bool,
     tally: Tally,
     talk: Talk,
 ) -> (Sender, Receiver) {
     let treatment = talk.treatment;
-    outgoing.treat(&treatment);
     // Capsules come in order anyway.
     let bits = in_datagrams.then_some(talk.bits);
     let mut owed = Vec::new();

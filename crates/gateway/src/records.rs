@@ -632,6 +632,14 @@ pub(crate) struct Tally {
     pub(crate) record: Arc<Record>,
 }
 
+impl Tally {
+    /// One was sent into the tunnel.
+    pub(crate) fn sent(&self) {
+        self.all.sent.fetch_add(1, Ordering::Relaxed);
+        self.record.sent();
+    }
+}
+
 impl Record {
     /// One that is in no list: of what carries packets of many flows.
     pub(crate) fn unlisted() -> Arc<Self> {

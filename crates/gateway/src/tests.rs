@@ -2,6 +2,7 @@
 
 mod bind;
 mod classes;
+mod early;
 mod foreign;
 mod socks;
 mod udp;

@@ -206,6 +206,12 @@ impl Entrance {
         }
     }
 
+    /// Whether payloads may precede the answer to their request: RFC 9298, section 5, allows it,
+    /// but not everybody's proxy has to like it.
+    pub(super) fn takes_early(&self) -> bool {
+        matches!(self, Self::Exit(_))
+    }
+
     /// Gets in on a new connection. What does not let us in any more is taken out of `known`.
     pub(super) async fn enter(
         &self,

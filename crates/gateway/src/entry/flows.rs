@@ -1,6 +1,6 @@
 //! UDP flows of hosts: which there are, and the request that carries each.
 
-use super::bundle::{Attached, Branching, Bundle, End, First, Heard, Role, with_branches};
+use super::bundle::{Attached, Branching, Bundle, End, First, Heard, Role, Trunk, with_branches};
 use super::policy::{Beginning, Classed};
 use super::uplink::Granted;
 use super::{Entry, Open};
@@ -148,27 +148,26 @@ impl Entry {
             Role::Alone
         };
         let asked = (target, &class, &flow);
-        let place = match role {
-            Role::Branch(trunk, remote) => Ok((trunk, remote)),
-            Role::First(first) => Err((Some(first), self.request(asked, true).await?)),
-            Role::Alone => Err((None, self.request(asked, false).await?)),
-            Role::Named(trunk) => {
-                let granted = self.request(asked, false).await?;
-                match granted.remote.map(canonical) {
-                    Some(remote) if trunk.can_carry(remote) => {
-                        granted.give_back();
-                        flow.led_to(remote);
-                        Ok((trunk, remote))
+        // What the host has sent already leaves with a request of its own, not behind its answer.
+        let (early, behind) = match role {
+            Role::First(_) | Role::Alone if self.uplink.takes_early() => {
+                match payloads::at_once(&mut source).await {
+                    Ok(payloads) => payloads,
+                    Err(error) => {
+                        let cut = Cut::from(error);
+                        flow.ends(&cut);
+                        return Ok(Err(cut));
                     }
-                    _ => Err((None, granted)),
                 }
             }
+            _ => (Vec::new(), Vec::new()),
         };
-        let (trunk, remote) = match place {
-            Ok(place) => place,
-            Err((first, granted)) => {
+        let mut source = Behind(behind, source);
+        let (trunk, remote) = match self.place(role, asked, &early).await? {
+            Place::Branch(trunk, remote) => (trunk, remote),
+            Place::Own(first, granted) => {
                 let ends = (source, sink);
-                return Ok(self.lead(first, asked, granted, ends, activity).await);
+                return Ok(self.lead(first, asked, *granted, ends, activity).await);
             }
         };
         let attached = trunk.attach(remote, Branching::new(&class, &flow, activity));
@@ -183,11 +182,44 @@ impl Entry {
             }
             // A request of its own says why.
             Err(unsent) => {
-                let granted = self.request(asked, false).await?;
-                let ends = (Again(unsent, source), |_| sink);
+                let granted = self.request(asked, false, &[]).await?;
+                let unsent = unsent.into_iter().map(Payload::of_target);
+                let ends = (Behind(unsent.collect(), source), |_| sink);
                 Ok(self.lead(None, asked, granted, ends, activity).await)
             }
         }
+    }
+
+    /// Finds what carries a flow by its role, with what may go before anything is known of that.
+    async fn place(
+        &self,
+        role: Role,
+        asked: (&Target, &Classed, &Listed),
+        early: &[Payload],
+    ) -> Result<Place, Refusal> {
+        Ok(match role {
+            Role::Branch(trunk, remote) => Place::Branch(trunk, remote),
+            Role::First(first) => {
+                let granted = self.request(asked, true, early).await?;
+                Place::Own(Some(first), Box::new(granted))
+            }
+            Role::Alone => {
+                let granted = self.request(asked, false, early).await?;
+                Place::Own(None, Box::new(granted))
+            }
+            Role::Named(trunk) => {
+                let granted = self.request(asked, false, &[]).await?;
+                match granted.remote.map(canonical) {
+                    Some(remote) if trunk.can_carry(remote) => {
+                        let (_, _, flow) = asked;
+                        granted.give_back();
+                        flow.led_to(remote);
+                        Place::Branch(trunk, remote)
+                    }
+                    _ => Place::Own(None, Box::new(granted)),
+                }
+            }
+        })
     }
 
     /// Asks for a request that carries payloads to and from a target, and to others if it `binds`.
@@ -195,14 +227,34 @@ impl Entry {
         &self,
         (target, class, flow): (&Target, &Classed, &Listed),
         binds: bool,
+        early: &[Payload],
     ) -> Result<Granted, Refusal> {
-        let wanted = (target, binds);
-        let opened = self.uplink.open_udp(wanted, &class.treatment, flow).await;
-        opened.inspect_err(|refusal| {
-            self.flows.refused.fetch_add(1, Ordering::Relaxed);
-            flow.ends(refusal);
-            tracing::info!("{target}, UDP: {refusal}");
-        })
+        let (wanted, treatment) = ((target, binds), &class.treatment);
+        let opened = self.uplink.open_udp(wanted, early, treatment, flow).await;
+        match &opened {
+            Ok(_) => {
+                let all = class.moved();
+                Meter { all, record: flow }.inward(payloads::length(early));
+                let tally = self.tally(flow);
+                for _ in early {
+                    tally.sent();
+                }
+            }
+            Err(refusal) => {
+                self.flows.refused.fetch_add(1, Ordering::Relaxed);
+                flow.ends(refusal);
+                tracing::info!("{target}, UDP: {refusal}");
+            }
+        }
+        opened
+    }
+
+    /// Where the datagrams of a flow are counted.
+    fn tally(&self, flow: &Listed) -> Tally {
+        Tally {
+            all: Arc::clone(&self.flows.datagrams),
+            record: Arc::clone(flow),
+        }
     }
 
     /// Carries payloads by a request of their own, and those of other targets if it is the first.
@@ -238,10 +290,7 @@ impl Entry {
             None => Arc::new(Nobody),
         };
         let contexts = Contexts::new(Side::Client, Protocol::Udp, agreed, true);
-        let tally = Tally {
-            all: Arc::clone(&flows.datagrams),
-            record: Arc::clone(flow),
-        };
+        let tally = self.tally(flow);
         let talk = Talk::of_udp(class.treatment, remotes, true);
         let halves = payloads::split(ends, contexts, in_datagrams, tally, talk);
         if let Some(remote) = remote {
@@ -332,16 +381,28 @@ impl Entry {
     }
 }
 
-/// A source that begins with what was not sent before.
-struct Again<S>(Option<Bytes>, S);
+/// What carries a flow.
+enum Place {
+    /// A request of its own, which carries others too if it is the first of them.
+    Own(Option<First>, Box<Granted>),
+    /// The request of another flow, which knows it by this remote end.
+    Branch(Arc<Trunk>, SocketAddr),
+}
 
-impl<S: Source> Source for Again<S> {
+/// A source that begins with what was received of it before.
+struct Behind<S>(Vec<Payload>, S);
+
+impl<S: Source> Source for Behind<S> {
     async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool> {
-        let Some(bytes) = self.0.take() else {
+        if self.0.is_empty() {
             return self.1.receive(into).await;
-        };
-        into.push(Payload::of_target(bytes));
+        }
+        into.append(&mut self.0);
         Ok(true)
+    }
+
+    fn gone(&mut self) -> Option<SocketAddr> {
+        self.1.gone()
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::entrance::{Entrance, Terms, speaks_none};
 use crate::identity::Known;
-use crate::payloads::OF_IP;
+use crate::payloads::{self, OF_IP, Payload};
 use crate::records::Record;
 use crate::refusal::Refusal;
 use crate::session::datagrams::Datagrams;
@@ -348,15 +348,22 @@ impl Uplink {
         self.ask(ask, record).await
     }
 
-    /// The same for UDP; `binds` asks for a socket that carries other targets, too.
+    /// Asks it for what carries UDP; `binds` asks for a socket that carries other targets, too.
+    /// What is `early` goes with the request.
     pub(crate) async fn open_udp(
         &self,
         (target, binds): (&Target, bool),
+        early: &[Payload],
         treatment: &Treatment,
         record: &Record,
     ) -> Result<Granted, Refusal> {
-        let ask = |up: Up| async move { up.associate((target, binds), treatment).await };
+        let ask = |up: Up| async move { up.associate((target, binds), early, treatment).await };
         self.ask(ask, record).await
+    }
+
+    /// Whether payloads may go with a request, before its answer.
+    pub(super) fn takes_early(&self) -> bool {
+        self.far.entrance.takes_early()
     }
 
     /// Whether the far end may have sockets that carry many targets.
@@ -364,8 +371,8 @@ impl Uplink {
         self.far.entrance.offered().bind
     }
 
-    /// Asks on the connection that stands, and on the next one if that was lost meanwhile: nothing
-    /// was sent to the target yet.
+    /// Asks on the connection that stands, and on the next one if that was lost meanwhile: no
+    /// connection to the target stood yet, and a datagram may come twice.
     async fn ask<T, F>(&self, ask: impl Fn(Up) -> F, record: &Record) -> Result<T, Refusal>
     where
         F: Future<Output = Result<Result<T, Refusal>, Broken>>,
@@ -452,19 +459,20 @@ impl Up {
     async fn associate(
         &self,
         (target, binds): (&Target, bool),
+        early: &[Payload],
         treatment: &Treatment,
     ) -> Result<Result<Granted, Refusal>, Broken> {
         let mut offered = self.terms.offered;
         offered.bind &= binds;
-        self.ask_for(&Ask::Udp(Some(target.clone())), offered, treatment)
-            .await
+        let ask = Ask::Udp(Some(target.clone()));
+        self.ask_for(&ask, offered, treatment, early).await
     }
 
     /// Asks for a tunnel of packets of IP.
     pub(super) async fn ask_for_ip(&self) -> Result<Result<Granted, Refusal>, Broken> {
         let offered = self.terms.offered.and(OF_IP);
-        self.ask_for(&Ask::Ip(Scope::ALL), offered, &Treatment::default())
-            .await
+        let (ask, treatment) = (Ask::Ip(Scope::ALL), Treatment::default());
+        self.ask_for(&ask, offered, &treatment, &[]).await
     }
 
     async fn ask_for(
@@ -472,17 +480,23 @@ impl Up {
         ask: &Ask,
         offered: Extensions,
         treatment: &Treatment,
+        early: &[Payload],
     ) -> Result<Result<Granted, Refusal>, Broken> {
         let terms = &self.terms;
         let Some(request) = terms.ask(ask, offered, treatment) else {
             return Ok(Err(Refusal::Unsupported));
         };
         let opened = self.session.request_with_datagrams(&request).await?;
-        let (outgoing, mut incoming, datagrams) = opened;
-        let response = incoming.response().await?;
+        let (mut outgoing, mut incoming, datagrams) = opened;
+        outgoing.treat(treatment);
+        // Who refuses does not read on: what it says counts, not that nothing could be written.
+        let (written, response) =
+            tokio::join!(outgoing.write(payloads::early(early)), incoming.response());
+        let response = response?;
         if !response.opens_capsules()? {
             return Ok(Err(Refusal::of(&response)));
         }
+        written?;
         Ok(Ok(Granted {
             agreed: offered.and(Extensions::read(&response.headers)),
             remote: next_hop(&response),

@@ -83,6 +83,7 @@ impl Exit {
         let settings = timeout(HEAD, visit.session.settings()).await;
         let settings = settings.unwrap_or_else(|_| Ok(Settings::default()))?;
         let in_datagrams = visit.session.has_datagrams(&settings);
+        outgoing.treat(&treatment);
         outgoing.head(&led.response(agreed).to_fields()).await?;
         let contexts = Contexts::new(Side::Server, Protocol::Udp, agreed, target.is_some());
         let ends = (outgoing, incoming, datagrams);

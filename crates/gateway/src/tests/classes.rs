@@ -36,7 +36,7 @@ fn shown(near: &Near, name: &str) -> Shown {
 }
 
 /// The flow to a target, with those of its port.
-async fn why(near: &Near, target: &str) -> Flow {
+pub(super) async fn why(near: &Near, target: &str) -> Flow {
     let mut flows = near.entry.flows(Some(target), 9).await.flows;
     assert_eq!(flows.len(), 1);
     flows.remove(0)
@@ -82,7 +82,10 @@ async fn both_ends_tell_of_every_remote_end_what_came_of_it() {
     let mut targets = Vec::new();
     for _ in 0..3 {
         let target = watching(&seen).await;
-        client.ask(&target, b"who am I?", &target).await;
+        // The first one goes with the request, and comes by no path of its own.
+        for _ in 0..2 {
+            client.ask(&target, b"who am I?", &target).await;
+        }
         targets.push(target);
     }
     for target in &targets {
@@ -103,7 +106,7 @@ async fn both_ends_tell_of_every_remote_end_what_came_of_it() {
                 } else {
                     one.up_bytes
                 };
-                assert!(moved > 0 && came >= moved, "{one:?}");
+                assert!(moved > 0 && 2 * came >= moved, "{one:?}");
                 let datagrams = one.datagrams.unwrap();
                 assert!(datagrams.up > 0 && datagrams.down > 0, "{one:?}");
                 assert_eq!(one.state, Phase::Open);
