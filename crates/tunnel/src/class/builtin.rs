@@ -109,7 +109,7 @@ pub(super) fn classes() -> Vec<Class> {
             REST,
             Vec::new(),
             Treatment {
-                wait: Some(ms(50)),
+                wait: Some(ms(100)),
                 ..nothing
             },
         ),
