@@ -166,6 +166,13 @@ class Flow:
         self.target.connect(meet(self.host, self.datagram, self.target))
 
 
+def spent(seconds: float) -> float:
+    """Processor time that was used, which a clock counts that does not tick for very little."""
+    if seconds == 0:
+        sys.exit("error: too little work to be measured: offer more datagrams, or for longer")
+    return seconds
+
+
 def measure(
     ends: Ends, flow: Flow, sink: Sink, is_up: bool, rate: float, given: argparse.Namespace
 ) -> tuple[float, float, float, float]:
@@ -179,7 +186,7 @@ def measure(
     sent = flood.sent()
     delivered = sink.settled() - count
     worked = zip(ends.worked(), before, strict=True)
-    near, far = ((after - earlier) / max(delivered, 1) for after, earlier in worked)
+    near, far = (spent(after - earlier) / max(delivered, 1) for after, earlier in worked)
     return 1 - delivered / sent, delivered / given.seconds, near, far
 
 

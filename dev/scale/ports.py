@@ -18,7 +18,7 @@ import statistics
 import sys
 
 from datagrams import Flood, Sink, udp
-from packets import Association, Ends, meet, on_loopback, socks_header
+from packets import Association, Ends, meet, on_loopback, socks_header, spent
 
 MANY = 16
 
@@ -78,7 +78,7 @@ def measure(
         flood = Flood(targets.sockets, [payload], *how)
     sent = flood.sent()
     delivered = sink.settled()
-    work = sum(ends.worked()) - before
+    work = spent(sum(ends.worked()) - before)
     sink.end()
     return delivered / work, 1 - delivered / sent
 
