@@ -60,6 +60,16 @@ impl Demoted {
     }
 }
 
+/// Whether an answer holds only because the paths that were shown have no room, while others of
+/// `view` have some. What a scheduler waits for of its own has an end; this has none.
+pub fn lacks_room(view: &SendView<'_>, choice: &Choice) -> bool {
+    let Decision::Hold { until } = choice.decision else {
+        return false;
+    };
+    let is_own = until.is_some() && choice.reason != Reason::NoRoom;
+    !is_own && view.ready().next().is_some()
+}
+
 /// Asks a scheduler as if some paths were backups.
 #[derive(Debug, Default)]
 pub struct Demoter {
@@ -81,13 +91,11 @@ impl Demoter {
             return inner.select(view);
         };
         let choice = inner.select(&shown);
-        let Decision::Hold { until } = choice.decision else {
+        if !matches!(choice.decision, Decision::Hold { .. }) {
             self.patience.end();
             return choice;
-        };
-        // A hold of its own is bounded already; a house without room is not if others have room.
-        let bounded = until.is_some() && choice.reason != Reason::NoRoom;
-        if bounded || view.unit.kind == UnitKind::Idle || view.ready().next().is_none() {
+        }
+        if view.unit.kind == UnitKind::Idle || !lacks_room(view, &choice) {
             return choice;
         }
         let soonest = |path: &&PathView| {

@@ -75,7 +75,7 @@ pub use booked::{Booked, send_behind};
 pub use budget::Budget;
 pub use copying::{is_outlasted, repeat};
 pub use delays::Delays;
-pub use demote::{Demoted, Demoter};
+pub use demote::{Demoted, Demoter, lacks_room};
 pub use lowest::lowest_by;
 pub use patience::{Patience, hold_for, longest_wait};
 pub use per_path::{PerPath, position};

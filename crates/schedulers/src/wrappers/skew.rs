@@ -8,10 +8,9 @@
 //! path is used once the queue of the near one is as long.
 
 use crate::toolkit::units::nanos;
-use crate::toolkit::{Demoted, forecast, hold_for};
+use crate::toolkit::{Demoted, forecast, hold_for, lacks_room};
 use anabranch_proto::sched::{
-    Choice, Decision, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind, Wrapper,
-    lowest_rtt, rank,
+    Choice, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind, Wrapper, lowest_rtt, rank,
 };
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
@@ -54,21 +53,14 @@ impl Scheduler for Skew {
             return self.inner.select(view);
         };
         let choice = self.inner.select(&shown);
-        let Decision::Hold { until } = choice.decision else {
-            return choice;
-        };
-        // What the inner one waits for of its own has an end. That its paths have no room has none.
-        let is_own = until.is_some() && choice.reason != Reason::NoRoom;
-        if is_own || view.ready().next().is_none() {
+        if !lacks_room(view, &choice) {
             return choice;
         }
         // A path in time will have room, or becomes doubtful.
-        let opens = |path: &&PathView| hold_for(view, path, Reason::WaitForBetter).is_some();
-        let soonest = shown.candidates().filter(opens);
-        let soonest = soonest.min_by_key(|path| rank(path));
-        soonest
-            .and_then(|path| hold_for(view, path, Reason::WaitForBetter))
-            .unwrap_or_else(|| lowest_rtt(view))
+        let hold = |path| Some((rank(path), hold_for(view, path, Reason::WaitForBetter)?));
+        let holds = shown.candidates().filter_map(hold);
+        let soonest = holds.min_by_key(|(rank, _)| *rank);
+        soonest.map_or_else(|| lowest_rtt(view), |(_, choice)| choice)
     }
 
     fn on_event(&mut self, event: &PathEvent) {
@@ -96,7 +88,7 @@ impl Scheduler for Skew {
 mod tests {
     use super::*;
     use crate::tests::{at, fresh, path};
-    use anabranch_proto::sched::MinRtt;
+    use anabranch_proto::sched::{Decision, MinRtt};
     use anabranch_proto::time::Duration;
     use anabranch_proto::wire::PathId;
 
