@@ -5,6 +5,7 @@ mod classes;
 mod early;
 mod foreign;
 mod socks;
+mod stalled;
 mod udp;
 
 use crate::exit::{Exit, Permissions};

@@ -14,9 +14,14 @@ const WINDOW: u64 = 256 << 10;
 /// Bytes of one stream that may wait at a node at first. It grows with the bytes in flight.
 const WAITING: u64 = 64 << 10;
 
+/// Unread bytes of all streams beyond those that a window may hold. Hosts pause what they fetch, a
+/// film for instance, and must not stop each other: it is the first window of 256 streams.
+const RESERVE: u64 = 64 << 20;
+
 /// Sets what differs from a connection that moves files.
 pub fn suit(limits: &mut Limits) {
     limits.max_streams_bidi = MOST;
     limits.stream_receive_window = WINDOW;
     limits.stream_unsent = WAITING;
+    limits.receive_reserve = RESERVE;
 }

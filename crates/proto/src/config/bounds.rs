@@ -66,6 +66,7 @@ fn bound_streams(limits: &mut Limits) {
     for window in [
         &mut limits.receive_window,
         &mut limits.max_receive_window,
+        &mut limits.receive_reserve,
         &mut limits.stream_receive_window,
         &mut limits.max_stream_receive_window,
         &mut limits.send_buffer,

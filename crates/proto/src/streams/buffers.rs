@@ -62,6 +62,7 @@ impl Limits {
     pub fn with_shared_receive_buffer(mut self, bytes: u64) -> Self {
         self.receive_window = bytes;
         self.max_receive_window = bytes;
+        self.receive_reserve = 0;
         self.stream_receive_window = bytes;
         self.max_stream_receive_window = bytes;
         self.credit_update = CreditUpdate::EveryRead;

@@ -1,6 +1,6 @@
 //! Flow control (RFC 9000, section 4): credit granted to the peer and credit it granted.
 
-use super::CreditUpdate;
+use super::{CreditUpdate, Limits};
 use crate::error::TransportError;
 use crate::time::{Duration, Instant};
 use anabranch_wire::{TransportErrorCode, varint};
@@ -22,6 +22,10 @@ pub(super) struct Tuning {
     pub(super) rtt: Duration,
     pub(super) now: Instant,
 }
+
+/// The part of what the connection can still take to which the window of one stream may grow.
+/// Streams that nobody reads take less and less, and never all of it.
+const STREAM_PART: (u64, u64) = (2, 3);
 
 /// Credit this side grants: on a stream or on the connection.
 #[derive(Debug)]
@@ -70,27 +74,31 @@ impl Grant {
         self.window = self.window.max(window.min(self.max_window));
     }
 
-    /// The application read `bytes`, and fast enough that a window in full use may grow; returns
-    /// whether the limit moved enough to be announced.
-    pub(super) fn on_read(&mut self, bytes: u64, tuning: Tuning) -> bool {
+    /// The application read `bytes`. Where that was fast enough, a window in full use doubles, up to
+    /// `most`.
+    pub(super) fn on_read(&mut self, bytes: u64, most: u64, tuning: Tuning) {
         self.consumed += bytes;
-        self.tune(tuning);
-        self.is_worth_announcing()
+        self.tune(most, tuning);
     }
 
-    /// `bytes` will never be read; returns whether the limit moved enough to be announced.
-    pub(super) fn on_discarded(&mut self, bytes: u64) -> bool {
+    /// `bytes` will never be read.
+    pub(super) fn on_discarded(&mut self, bytes: u64) {
         self.consumed += bytes;
         self.measured_from += bytes;
-        self.is_worth_announcing()
     }
 
-    fn is_worth_announcing(&self) -> bool {
+    /// Whether a limit is far enough beyond what the peer was told.
+    fn is_worth_announcing(&self, limit: u64) -> bool {
         let step = match self.update {
             CreditUpdate::Eighth => (self.window / ANNOUNCED_PART).max(1),
             CreditUpdate::EveryRead => 1,
         };
-        self.limit().saturating_sub(self.advertised) >= step
+        limit.saturating_sub(self.advertised) >= step
+    }
+
+    /// Whether the limit moved enough to be announced.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_worth_announcing(self.limit())
     }
 
     fn limit(&self) -> u64 {
@@ -99,12 +107,16 @@ impl Grant {
 
     /// The limit to announce now.
     pub(super) fn announce(&mut self) -> u64 {
-        self.advertised = self.advertised.max(self.limit());
+        self.announce_up_to(self.limit())
+    }
+
+    fn announce_up_to(&mut self, limit: u64) -> u64 {
+        self.advertised = self.advertised.max(limit);
         self.advertised
     }
 
     /// Doubles a window of which half was consumed at a rate that uses it up within [`TIGHT_RTTS`].
-    fn tune(&mut self, Tuning { rtt, now }: Tuning) {
+    fn tune(&mut self, most: u64, Tuning { rtt, now }: Tuning) {
         let measured = self.consumed - self.measured_from;
         if measured < self.window / 2 {
             return;
@@ -112,27 +124,54 @@ impl Grant {
         let elapsed = now.since(self.measured_since).as_nanos();
         let tight = rtt.as_nanos() * u128::from(TIGHT_RTTS);
         if elapsed * u128::from(self.window) < tight * u128::from(measured) {
-            self.window = self.window.saturating_mul(2).min(self.max_window);
+            let most = most.min(self.max_window);
+            self.window = self.window.max(self.window.saturating_mul(2).min(most));
         }
         self.measured_since = now;
         self.measured_from = self.consumed;
     }
 }
 
-/// All bytes received on the connection's streams.
+/// Credit this side grants on the connection, for all bytes of its streams.
+///
+/// ```text
+///  |<-- consumed -->|<----------- window ----------->|
+///  |<-------- received, some of it unread -------->|<- half a window ->|
+///                   |<----------------------- most ----------------------->|
+/// ```
+/// The limit is behind the window, or half a window behind what was received if that is further:
+/// streams that nobody reads do not stop the others, until they hold `most`. Without a reserve it
+/// is behind the window.
 #[derive(Debug)]
 pub(super) struct Inbound {
-    pub(super) grant: Grant,
+    grant: Grant,
     /// Sum of the highest offsets received.
     received: u64,
+    /// Unread bytes this side takes at most. `None` if there is no reserve.
+    most: Option<u64>,
 }
 
 impl Inbound {
-    pub(super) fn new(window: u64, max_window: u64, update: CreditUpdate) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let window = limits.receive_window;
+        let update = limits.credit_update;
+        let grant = Grant::new(window, limits.max_receive_window, update, Instant::ZERO);
+        let reserve = Some(limits.receive_reserve).filter(|reserve| *reserve > 0);
         Self {
-            grant: Grant::new(window, max_window, update, Instant::ZERO),
+            most: reserve.map(|reserve| grant.max_window.saturating_add(reserve)),
+            grant,
             received: 0,
         }
+    }
+
+    pub(super) fn window(&self) -> u64 {
+        self.grant.window()
+    }
+
+    /// Bytes that were read or will never be.
+    #[cfg(test)]
+    pub(super) fn consumed(&self) -> u64 {
+        self.grant.consumed()
     }
 
     /// Counts `bytes` beyond the highest offset of a stream.
@@ -145,6 +184,45 @@ impl Inbound {
         }
         self.received += bytes;
         Ok(())
+    }
+
+    /// The largest window a stream may grow to, by what others have left unread.
+    pub(super) fn most_of_stream(&self) -> u64 {
+        let unread = self.received.saturating_sub(self.grant.consumed());
+        let (part, of) = STREAM_PART;
+        self.most
+            .map_or(u64::MAX, |most| most.saturating_sub(unread) / of * part)
+    }
+
+    /// The application read `bytes` of a stream with this window.
+    pub(super) fn on_read(&mut self, bytes: u64, window: u64, tuning: Tuning) {
+        // One stream alone must be able to use its window.
+        self.grant.widen(window.saturating_add(window / 2));
+        self.grant.on_read(bytes, u64::MAX, tuning);
+    }
+
+    /// `bytes` will never be read.
+    pub(super) fn on_discarded(&mut self, bytes: u64) {
+        self.grant.on_discarded(bytes);
+    }
+
+    /// Whether the limit moved enough to be announced.
+    pub(super) fn is_due(&self) -> bool {
+        self.grant.is_worth_announcing(self.limit())
+    }
+
+    /// The limit to announce now.
+    pub(super) fn announce(&mut self) -> u64 {
+        self.grant.announce_up_to(self.limit())
+    }
+
+    fn limit(&self) -> u64 {
+        let Some(most) = self.most else {
+            return self.grant.limit();
+        };
+        let ahead = self.received.saturating_add(self.grant.window() / 2);
+        let most = self.grant.consumed().saturating_add(most);
+        self.grant.limit().max(ahead.min(most)).min(varint::MAX)
     }
 }
 
@@ -205,26 +283,38 @@ mod tests {
     #[test]
     fn a_limit_is_announced_once_an_eighth_of_the_window_is_free() {
         let mut grant = Grant::new(800, 800, CreditUpdate::Eighth, Instant::ZERO);
-        assert!(!grant.on_read(99, at(0, 0)));
-        assert!(grant.on_read(1, at(0, 0)));
+        grant.on_read(99, u64::MAX, at(0, 0));
+        assert!(!grant.is_due());
+        grant.on_read(1, u64::MAX, at(0, 0));
+        assert!(grant.is_due());
         assert_eq!(grant.announce(), 900);
-        assert!(!grant.on_read(1, at(0, 0)));
+        grant.on_read(1, u64::MAX, at(0, 0));
+        assert!(!grant.is_due());
     }
 
     #[test]
     fn a_window_used_up_within_two_round_trips_doubles_to_its_maximum() {
         let mut grant = Grant::new(1000, 3000, CreditUpdate::Eighth, Instant::ZERO);
-        grant.on_read(500, at(5, 10));
+        grant.on_read(500, u64::MAX, at(5, 10));
         assert_eq!(grant.window(), 2000);
-        grant.on_read(1000, at(10, 10));
+        grant.on_read(1000, u64::MAX, at(10, 10));
         assert_eq!(grant.window(), 3000);
+    }
+
+    #[test]
+    fn a_window_grows_no_further_than_what_is_left_allows() {
+        let mut grant = Grant::new(1000, 8000, CreditUpdate::Eighth, Instant::ZERO);
+        grant.on_read(500, 1500, at(5, 10));
+        assert_eq!(grant.window(), 1500);
+        grant.on_read(1000, 700, at(10, 10));
+        assert_eq!(grant.window(), 1500, "it never shrinks");
     }
 
     #[test]
     fn a_window_read_slowly_keeps_its_size() {
         let mut grant = Grant::new(1000, 4000, CreditUpdate::Eighth, Instant::ZERO);
         for ms in [11, 22, 33] {
-            grant.on_read(500, at(ms, 10));
+            grant.on_read(500, u64::MAX, at(ms, 10));
         }
         assert_eq!(grant.window(), 1000);
     }
@@ -232,8 +322,9 @@ mod tests {
     #[test]
     fn bytes_that_nobody_reads_do_not_widen_the_window() {
         let mut grant = Grant::new(1000, 4000, CreditUpdate::Eighth, Instant::ZERO);
-        assert!(grant.on_discarded(900));
-        grant.on_read(100, at(1, 10));
+        grant.on_discarded(900);
+        assert!(grant.is_due());
+        grant.on_read(100, u64::MAX, at(1, 10));
         assert_eq!(grant.window(), 1000);
     }
 

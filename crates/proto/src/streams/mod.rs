@@ -51,6 +51,9 @@ pub struct Limits {
     pub receive_window: u64,
     /// What the receive window may grow to.
     pub max_receive_window: u64,
+    /// Unread bytes beyond that, taken so that streams which nobody reads do not stop the others.
+    /// With 0 they do, once they fill the receive window.
+    pub receive_reserve: u64,
     /// Unread bytes of one stream, at first.
     pub stream_receive_window: u64,
     /// What the receive window of one stream may grow to.
@@ -88,6 +91,7 @@ impl Default for Limits {
         Self {
             receive_window: 3 * MIB,
             max_receive_window: 48 * MIB,
+            receive_reserve: 16 * MIB,
             stream_receive_window: 2 * MIB,
             max_stream_receive_window: 32 * MIB,
             send_buffer: 16 * MIB,
@@ -298,11 +302,7 @@ impl Streams {
             live: BTreeMap::new(),
             local: [LocalIds::default(), LocalIds::default()],
             remote: [limits.max_streams_bidi, limits.max_streams_uni].map(RemoteIds::new),
-            inbound: Inbound::new(
-                limits.receive_window,
-                limits.max_receive_window,
-                limits.credit_update,
-            ),
+            inbound: Inbound::new(limits),
             outbound: Outbound::default(),
             ready: Ready::default(),
             control: Control::default(),
@@ -522,18 +522,17 @@ impl Streams {
     pub fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
         let stream = self.live.get_mut(&id).ok_or(ReadError::Closed)?;
         let recv = stream.recv.as_mut().ok_or(ReadError::Closed)?;
-        match recv.read(max, self.tuning)? {
+        match recv.read(max, self.inbound.most_of_stream(), self.tuning)? {
             Read::Data { bytes, announce } => {
-                // One stream alone must be able to use its window.
                 let window = recv.grant.window();
-                self.inbound.grant.widen(window + window / 2);
                 if announce {
                     stream.control.max_data = true;
                     self.control.enqueue(id, &mut stream.control);
                 }
                 let length = bytes.len() as u64;
                 self.stats.bytes_delivered += length;
-                self.control.max_data |= self.inbound.grant.on_read(length, self.tuning);
+                self.inbound.on_read(length, window, self.tuning);
+                self.control.max_data |= self.inbound.is_due();
                 Ok(Some(bytes))
             }
             Read::End => {
@@ -632,7 +631,7 @@ impl Streams {
     pub fn stats(&self) -> StreamStats {
         StreamStats {
             open_streams: self.live.len() as u64,
-            receive_window: self.inbound.grant.window(),
+            receive_window: self.inbound.window(),
             datagrams_overflowed: self.datagrams.overflowed,
             datagrams_outgrown: self.datagrams.outgrown,
             datagrams_expired: self.datagrams.expired,
@@ -685,7 +684,8 @@ impl Streams {
 
     /// Returns connection credit for bytes that nobody will read.
     fn release(&mut self, bytes: u64) {
-        self.control.max_data |= bytes > 0 && self.inbound.grant.on_discarded(bytes);
+        self.inbound.on_discarded(bytes);
+        self.control.max_data |= self.inbound.is_due();
     }
 
     /// Tells waiting writers once a quarter of the send buffer is free: less would make them write

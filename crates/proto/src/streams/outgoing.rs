@@ -154,7 +154,7 @@ impl Streams {
         let mut packet = Packet::new(frames, 0);
         if self.control.max_data {
             let frame = Frame::MaxData {
-                limit: self.inbound.grant.announce(),
+                limit: self.inbound.announce(),
             };
             self.control.max_data = !packet.put_control(&frame, SentFrame::MaxData);
         }

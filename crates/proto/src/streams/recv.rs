@@ -177,14 +177,22 @@ impl Recv {
     }
 
     /// The next bytes for the application.
-    pub(super) fn read(&mut self, max: usize, tuning: Tuning) -> Result<Read, ReadError> {
+    ///
+    /// The stream's window grows to `most` at most.
+    pub(super) fn read(
+        &mut self,
+        max: usize,
+        most: u64,
+        tuning: Tuning,
+    ) -> Result<Read, ReadError> {
         match self.state {
             State::Receiving => {}
             State::Stopped { .. } => return Err(ReadError::Closed),
             State::Reset { code } => return Ok(Read::Reset { code }),
         }
         if let Some(bytes) = self.buf.read(max) {
-            let announce = self.grant.on_read(bytes.len() as u64, tuning) && self.wants_credit();
+            self.grant.on_read(bytes.len() as u64, most, tuning);
+            let announce = self.grant.is_due() && self.wants_credit();
             return Ok(Read::Data { bytes, announce });
         }
         if self.final_size == Some(self.buf.start()) {

@@ -23,6 +23,7 @@ fn limits() -> Limits {
     Limits {
         receive_window: 3000,
         max_receive_window: 3000,
+        receive_reserve: 0,
         stream_receive_window: 2000,
         max_stream_receive_window: 2000,
         send_buffer: 4000,
@@ -321,7 +322,7 @@ fn a_reset_frees_memory_returns_credit_and_is_told_once() {
     assert_eq!(server.stats().buffered_out_of_order, 400);
     server.on_reset_stream(id, 7, 1500).unwrap();
     assert_eq!(server.stats().buffered_out_of_order, 0);
-    assert_eq!(server.inbound.grant.consumed(), 1500);
+    assert_eq!(server.inbound.consumed(), 1500);
     assert!(names(&packet(&mut server, A, 1200).1).contains(&"MaxData".to_owned()));
     assert!(events(&mut server).contains(&StreamEvent::Readable { id }));
     assert_eq!(server.read(id, 10), Err(ReadError::Reset(7)));
@@ -349,7 +350,7 @@ fn a_stopped_stream_returns_all_credit_and_ends_with_the_peers_reset() {
     assert_eq!(server.stop(id, 42.into()), Err(ClosedStream));
     put(&mut client, id, 500);
     transfer(&mut client, &mut server);
-    assert_eq!(server.inbound.grant.consumed(), 1500);
+    assert_eq!(server.inbound.consumed(), 1500);
     settle(&mut client, &mut server);
     assert!(events(&mut client).contains(&StreamEvent::Stopped { id, code: 42 }));
     assert!(server.live[&id].recv.is_none() && client.live[&id].send.is_none());

@@ -282,3 +282,100 @@ fn more_may_wait_unsent_where_more_is_under_way() {
     }
     assert_eq!(put(&mut client, id, 2000), 400);
 }
+
+/// A sender and a receiver of streams that nobody reads, and of one that is read.
+struct Stalled {
+    sender: Streams,
+    receiver: Streams,
+}
+
+impl Stalled {
+    /// Windows of 2000 bytes a stream and of 3000 bytes for all.
+    fn new(reserve: u64) -> Self {
+        let limits = Limits {
+            receive_reserve: reserve,
+            send_buffer: 1 << 20,
+            max_streams_uni: 100,
+            ..limits()
+        };
+        Self {
+            sender: side(Side::Client, &limits),
+            receiver: side(Side::Server, &limits),
+        }
+    }
+
+    /// As many bytes as go on a stream; they are read if somebody `reads`.
+    fn fill(&mut self, bytes: usize, reads: bool) -> usize {
+        let (sender, receiver) = (&mut self.sender, &mut self.receiver);
+        let id = sender.open(Dir::Uni).unwrap();
+        let (mut written, mut arrived) = (0, 0);
+        for _ in 0..bytes {
+            let mut rest = pattern(id, written as u64, bytes - written);
+            written += sender.write(id, &mut rest).unwrap_or(0);
+            let before = receiver.stats().bytes_received;
+            transfer(sender, receiver);
+            arrived += (receiver.stats().bytes_received - before) as usize;
+            if reads {
+                read_all(receiver, id);
+            }
+            transfer(receiver, sender);
+        }
+        arrived
+    }
+}
+
+#[test]
+fn streams_that_nobody_reads_do_not_stop_the_others() {
+    let mut stalled = Stalled::new(9000);
+    for _ in 0..5 {
+        assert_eq!(stalled.fill(5000, false), 2000, "its own window");
+    }
+    assert_eq!(stalled.fill(20_000, true), 20_000);
+    let mut without = Stalled::new(0);
+    assert_eq!(without.fill(5000, false), 2000);
+    assert_eq!(without.fill(5000, false), 1000, "the connection's window");
+    assert_eq!(without.fill(5000, true), 0);
+}
+
+#[test]
+fn what_nobody_reads_is_no_more_than_the_window_and_the_reserve() {
+    let mut stalled = Stalled::new(9000);
+    let held: usize = (0..50).map(|_| stalled.fill(5000, false)).sum();
+    assert_eq!(held, 3000 + 9000);
+    let code = code(receive(
+        &mut stalled.receiver,
+        frame(peer_stream(Dir::Uni, 60), 0, 1, false),
+    ));
+    assert_eq!(code, TransportErrorCode::FLOW_CONTROL_ERROR);
+}
+
+#[test]
+fn a_window_grows_to_two_thirds_of_what_others_have_left() {
+    let limits = Limits {
+        receive_window: 1 << 20,
+        max_receive_window: 1 << 20,
+        receive_reserve: 1 << 10,
+        max_stream_receive_window: 1 << 20,
+        ..limits()
+    };
+    let grown = |unread: usize| {
+        let mut server = side(Side::Server, &limits);
+        for other in 1..3 {
+            let id = peer_stream(Dir::Uni, other);
+            receive(&mut server, frame(id, 0, unread, false)).unwrap();
+        }
+        let (id, mut now) = (peer_stream(Dir::Uni, 0), Instant::ZERO);
+        for round in 0..4000 {
+            now += Duration::from_micros(10);
+            server.set_tuning(Duration::from_millis(100), now);
+            receive(&mut server, frame(id, round * 1000, 1000, false)).unwrap();
+            server.read(id, 5000).unwrap();
+            written(1000, |frames| server.write_control(frames));
+        }
+        server.live[&id].recv.as_ref().unwrap().grant.window()
+    };
+    let all = (1 << 20) + (1 << 10);
+    assert!((all * 2 / 3 - 1000..=all * 2 / 3).contains(&grown(0)));
+    let rest = all - 4000;
+    assert!((rest * 2 / 3 - 1000..=rest * 2 / 3).contains(&grown(2000)));
+}

@@ -350,7 +350,7 @@ proptest! {
         }
         for at in 0..2 {
             let (sender, receiver) = (&world.sides[at], &world.sides[1 - at]);
-            let returned = receiver.inbound.grant.consumed();
+            let returned = receiver.inbound.consumed();
             prop_assert_eq!(sender.outbound.used(), returned, "credit is returned in full");
         }
     }
