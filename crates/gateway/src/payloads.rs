@@ -16,7 +16,7 @@ pub(crate) use remotes::{Gone, Nobody, Remote, Remotes};
 
 use crate::ip::LEAST_V6;
 use crate::records::Tally;
-use crate::session::datagrams::{Arrived, Datagrams};
+use crate::session::datagrams::{Arrived, Datagrams, Sequence};
 use crate::session::{Broken, Incoming, Outgoing, data};
 use crate::treatment;
 use anabranch_masque::capsule::{self, Capsule, NumberBits, put_datagram_header};
@@ -51,6 +51,7 @@ const MAX_EARLY: usize = 64;
 /// What our nodes can do beyond RFC 9298.
 pub(crate) const OURS: Extensions = Extensions {
     numbers: true,
+    repair: true,
     bind: true,
 };
 
@@ -248,6 +249,7 @@ pub(crate) fn split(
     talk: Talk,
 ) -> (Sender, Receiver) {
     let treatment = talk.treatment;
+    let repaired = contexts.are_repaired();
     // Capsules come in order anyway.
     let bits = in_datagrams.then_some(talk.bits);
     let mut owed = Vec::new();
@@ -267,6 +269,7 @@ pub(crate) fn split(
         outgoing,
         shared: Arc::clone(&shared),
         in_datagrams,
+        repaired,
         ways,
         treatment,
         header: Vec::with_capacity(LONGEST_HEADER),
@@ -279,6 +282,7 @@ pub(crate) fn split(
         arrived: Vec::new(),
         early: VecDeque::new(),
         order: Order::new(),
+        repaired,
         treatment,
     };
     (sender, receiver)
@@ -290,6 +294,8 @@ pub(crate) struct Sender {
     outgoing: Outgoing,
     shared: Arc<Shared>,
     in_datagrams: bool,
+    /// Those with numbers are sent again when they are lost.
+    repaired: bool,
     ways: Ways,
     treatment: Treatment,
     /// What precedes the payload that is being sent.
@@ -337,7 +343,7 @@ impl Sender {
         way.put_header(&mut self.header);
         let sent = self
             .in_datagrams
-            .then(|| self.send_datagram(bytes, way.is_numbered(), &treatment));
+            .then(|| self.send_datagram(bytes, self.sequence(&way), &treatment));
         match sent {
             Some(Ok(())) => {}
             None => self.send_capsule(bytes).await?,
@@ -356,17 +362,25 @@ impl Sender {
         Ok(())
     }
 
+    fn sequence(&self, way: &ways::Way) -> Sequence {
+        match (way.is_numbered(), self.repaired) {
+            (false, _) => Sequence::None,
+            (true, false) => Sequence::Numbered,
+            (true, true) => Sequence::Repaired,
+        }
+    }
+
     fn send_datagram(
         &self,
         payload: &[u8],
-        is_numbered: bool,
+        sequence: Sequence,
         treatment: &Treatment,
     ) -> Result<(), SendDatagramError> {
         let datagrams = &self.shared.datagrams;
         let mut datagram = datagrams.begin(self.header.len() + payload.len());
         datagram.extend_from_slice(&self.header);
         datagram.extend_from_slice(payload);
-        datagrams.send(datagram, is_numbered, treatment)
+        datagrams.send(datagram, sequence, treatment)
     }
 
     /// The remote end, unless that is the target or no flow.
@@ -453,6 +467,8 @@ pub(crate) struct Receiver {
     /// Datagrams of contexts that nobody has registered yet.
     early: VecDeque<Arrived>,
     order: Order,
+    /// The peer sends again what was lost of those with numbers.
+    repaired: bool,
     treatment: Treatment,
 }
 
@@ -596,9 +612,9 @@ impl Receiver {
         match received.number {
             Some(number) => {
                 let treatment = found.and_then(|found| found.treatment);
-                let wait = treatment.unwrap_or(self.treatment).longest_wait();
+                let grace = treatment.unwrap_or(self.treatment).grace(self.repaired);
                 let from = (received.context, arrived.path);
-                self.order.take(wait, from, number, payload, counted, into);
+                self.order.take(grace, from, number, payload, counted, into);
             }
             None => into.push(payload),
         }

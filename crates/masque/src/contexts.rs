@@ -74,6 +74,11 @@ pub struct Contexts {
 }
 
 impl Contexts {
+    /// Whether both sides have agreed that datagrams with numbers are repaired.
+    pub fn are_repaired(&self) -> bool {
+        self.extensions.numbers && self.extensions.repair
+    }
+
     /// The contexts of a request on our side, with what both sides agreed on. `has_target` is false
     /// for UDP that asked for no target in particular: then context 0 means nothing. Only UDP can
     /// have agreed on bind.

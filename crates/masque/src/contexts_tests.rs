@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 const BOTH: Extensions = Extensions {
     numbers: true,
+    repair: true,
     bind: true,
 };
 
@@ -254,6 +255,7 @@ fn closed_contexts_mean_nothing_and_their_ids_are_not_given_again() {
 fn a_context_is_closed_only_if_the_peer_takes_notice() {
     let numbers = Extensions {
         numbers: true,
+        repair: false,
         bind: false,
     };
     // A tunnel of IP packets has no bound socket, whatever the headers offered.
@@ -306,6 +308,7 @@ fn registrations_that_break_the_rules_are_malformed() {
     }
     let numbers = Extensions {
         numbers: true,
+        repair: false,
         bind: false,
     };
     let mut unbound = Contexts::new(Side::Server, Protocol::Udp, numbers, true);

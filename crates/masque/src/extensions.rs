@@ -8,6 +8,9 @@ use std::net::SocketAddr;
 pub const CAPSULE_PROTOCOL: &str = "capsule-protocol";
 /// draft-ihlar-masque-datagram-numbers.
 const DG_SEQUENCE: &str = "dg-sequence";
+/// Datagrams that have numbers are sent again when they are lost, as long as the other side waits
+/// for them. Ours: no document describes it.
+const DG_REPAIR: &str = "dg-repair";
 /// draft-ietf-masque-connect-udp-listen.
 const CONNECT_UDP_BIND: &str = "connect-udp-bind";
 const PROXY_PUBLIC_ADDRESS: &str = "proxy-public-address";
@@ -19,6 +22,8 @@ const TRUE: &str = "?1";
 pub struct Extensions {
     /// Datagrams may be numbered.
     pub numbers: bool,
+    /// Numbered datagrams may come twice, since lost ones are sent again.
+    pub repair: bool,
     /// Datagrams of CONNECT-UDP may be for other remote ends than the target.
     pub bind: bool,
 }
@@ -28,6 +33,7 @@ impl Extensions {
     pub fn read(headers: &Headers) -> Self {
         Self {
             numbers: headers.is_true(DG_SEQUENCE),
+            repair: headers.is_true(DG_REPAIR),
             bind: headers.is_true(CONNECT_UDP_BIND),
         }
     }
@@ -37,6 +43,9 @@ impl Extensions {
         headers.push(CAPSULE_PROTOCOL, TRUE);
         if self.numbers {
             headers.push(DG_SEQUENCE, TRUE);
+        }
+        if self.repair {
+            headers.push(DG_REPAIR, TRUE);
         }
         if self.bind {
             headers.push(CONNECT_UDP_BIND, TRUE);
@@ -48,6 +57,7 @@ impl Extensions {
     pub const fn and(self, other: Self) -> Self {
         Self {
             numbers: self.numbers && other.numbers,
+            repair: self.repair && other.repair,
             bind: self.bind && other.bind,
         }
     }
@@ -83,6 +93,7 @@ mod tests {
     fn what_both_offer_is_agreed_on() {
         let all = Extensions {
             numbers: true,
+            repair: true,
             bind: true,
         };
         let mut headers = Headers::new();
@@ -91,9 +102,10 @@ mod tests {
         assert_eq!(Extensions::read(&headers), all);
         let other = Headers::new()
             .with("dg-sequence", "?1;x")
+            .with("dg-repair", "?0")
             .with("connect-udp-bind", "1");
         let agreed = all.and(Extensions::read(&other));
-        assert!(agreed.numbers && !agreed.bind);
+        assert!(agreed.numbers && !agreed.repair && !agreed.bind);
         let mut nothing = Headers::new();
         Extensions::default().put(&mut nothing);
         assert_eq!(Extensions::read(&nothing), Extensions::default());

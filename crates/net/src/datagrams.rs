@@ -21,6 +21,9 @@ pub struct DatagramOptions {
     /// the peer restores by waiting no longer than this; `None` if it may arrive at any time. The
     /// wrapper `skew` sends it by no slower path.
     pub max_skew: Option<Duration>,
+    /// Whether it is sent again when it is lost, if it can then be no later than `max_skew` allows.
+    /// It may arrive twice: the peer's application must know datagrams apart.
+    pub repair: bool,
     /// Whether its loss costs more than its bytes. Only such datagrams are copied where a scheduler
     /// wants copies, and each copy arrives at the peer's application: it must know them apart.
     pub critical: bool,
@@ -73,6 +76,7 @@ impl Connection {
                         flow: options.flow,
                         deadline: options.within.map(|within| now + within),
                         max_skew: options.max_skew,
+                        repair: options.repair,
                         critical: options.critical,
                         class: options.class,
                     };

@@ -383,6 +383,7 @@ async fn datagrams_are_sent_and_read_in_batches_with_the_path_they_came_by() {
         flow: 7,
         within: Some(Duration::from_secs(60)),
         max_skew: None,
+        repair: false,
         critical: false,
         class: 0,
     };

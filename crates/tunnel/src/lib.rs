@@ -21,5 +21,5 @@ pub use class::{Class, Classes, Treatment};
 pub use duplicates::DuplicateFilter;
 pub use equaliser::Equaliser;
 pub use numbers::{NumberSize, Numbered, Numbering};
-pub use order::{Delays, Order, PathDelay, Taken};
+pub use order::{Delays, Grace, Order, PathDelay, Taken};
 pub use resequencer::{Delivered, Resequencer, ResequencerConfig, Wait};

@@ -32,15 +32,25 @@ fn adaptive(longest: Duration) -> Wait {
     }
 }
 
-fn config(longest: Duration) -> ResequencerConfig {
+fn config(grace: Grace) -> ResequencerConfig {
     ResequencerConfig {
-        wait: adaptive(longest),
+        wait: adaptive(grace.longest),
         capacity: 1024,
         ordered_paths: true,
+        repaired: grace.repaired,
         deliver_late: true,
         longest_jump: 1 << 14,
         duplicate_window: 4096,
     }
+}
+
+/// How others of a flow are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grace {
+    /// The longest that one waits for those before it.
+    pub longest: Duration,
+    /// Whether the peer sends again what was lost.
+    pub repaired: bool,
 }
 
 /// How long a path takes from the peer to here, against the others, and how much that varies.
@@ -52,6 +62,8 @@ pub struct PathDelay {
     pub delay_us: i64,
     /// The mean deviation from that delay.
     pub jitter_us: u64,
+    /// How long a packet and its acknowledgement take.
+    pub round_trip: Duration,
 }
 
 impl PathDelay {
@@ -74,8 +86,16 @@ impl PathDelay {
             } else {
                 stats.rttvar.as_micros() as u64 / 2
             },
+            round_trip: stats.smoothed_rtt,
         });
         delays.collect()
+    }
+}
+
+impl PathDelay {
+    fn tell<T>(&self, space: &mut Resequencer<T>) {
+        space.set_path_delay(self.path, self.delay_us, self.jitter_us);
+        space.set_path_round_trip(self.path, self.round_trip);
     }
 }
 
@@ -134,12 +154,12 @@ impl<T> Default for Order<T> {
 
 impl<T> Order<T> {
     /// Takes an item with the lowest bits of its number, from a context and a path, or none if it
-    /// came on a stream; tells how it came. From now on others of the context are waited for up to
-    /// `longest`, which the class of the flow allows.
+    /// came on a stream; tells how it came. From now on others of the context are waited for as
+    /// `grace` says.
     pub fn take(
         &mut self,
         now: Instant,
-        longest: Duration,
+        grace: Grace,
         (context, path): (u64, Option<PathId>),
         (truncated, size): (u64, NumberSize),
         item: T,
@@ -149,7 +169,8 @@ impl<T> Order<T> {
         let space = match self.spaces.entry(context) {
             Entry::Occupied(known) => {
                 let space = known.into_mut();
-                space.set_wait(adaptive(longest));
+                space.set_wait(adaptive(grace.longest));
+                space.set_repaired(grace.repaired);
                 space
             }
             Entry::Vacant(_) if is_full => {
@@ -162,10 +183,8 @@ impl<T> Order<T> {
                 return Taken::InTurn;
             }
             Entry::Vacant(free) => {
-                let mut space = Resequencer::new(config(longest));
-                for delay in &*self.delays {
-                    space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
-                }
+                let mut space = Resequencer::new(config(grace));
+                self.delays.iter().for_each(|delay| delay.tell(&mut space));
                 free.insert(space)
             }
         };
@@ -216,9 +235,7 @@ impl<T> Order<T> {
             for before in self.delays.iter().filter(|before| is_gone(before.path)) {
                 space.forget_path(now, before.path, out);
             }
-            for delay in &*delays {
-                space.set_path_delay(delay.path, delay.delay_us, delay.jitter_us);
-            }
+            delays.iter().for_each(|delay| delay.tell(space));
         }
         self.delays = delays;
     }
@@ -250,7 +267,14 @@ mod tests {
     const A: Option<PathId> = Some(PathId(0));
     const B: Option<PathId> = Some(PathId(1));
     const SIZE: NumberSize = NumberSize::Two;
-    const WAIT: Duration = Duration::from_millis(20);
+    const WAIT: Grace = wait(20);
+
+    const fn wait(millis: u64) -> Grace {
+        Grace {
+            longest: Duration::from_millis(millis),
+            repaired: false,
+        }
+    }
 
     fn at(ms: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(ms)
@@ -290,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_class_may_wait_longer_or_not_at_all() {
-        for wait in [0, 50] {
-            let wait = Duration::from_millis(wait);
+        for millis in [0, 50] {
             let (mut order, mut out) = (Order::default(), Vec::new());
-            order.take(at(5), wait, (2, A), (1, SIZE), "b", &mut out);
+            order.take(at(5), wait(millis), (2, A), (1, SIZE), "b", &mut out);
+            let wait = Duration::from_millis(millis);
             // What is not waited for needs no timer either.
             let deadline = (!wait.is_zero()).then_some(at(5) + wait);
             assert_eq!(
@@ -308,7 +332,6 @@ mod tests {
     #[test]
     fn contexts_of_one_request_may_be_of_different_classes_and_change_them() {
         let (mut order, mut out) = (Order::default(), Vec::new());
-        let wait = Duration::from_millis;
         order.take(at(0), wait(50), (2, A), (1, SIZE), "b", &mut out);
         assert_eq!(order.deadline(), Some(at(50)));
         order.take(at(0), wait(10), (4, A), (1, SIZE), "d", &mut out);
@@ -335,15 +358,16 @@ mod tests {
             path: path.unwrap(),
             delay_us,
             jitter_us: 500,
+            round_trip: Duration::ZERO,
         };
         let delays = [delay(A, 10_000), delay(B, 13_000)];
         order.set_delays(at(0), delays.into(), &mut out);
         order.take(at(0), WAIT, (2, A), (2, SIZE), "c", &mut out);
-        assert_eq!(order.deadline(), Some(at(5)));
+        assert_eq!(order.deadline(), Some(at(10)));
         // A space that begins later knows them too.
         order.take(at(1), WAIT, (4, A), (1, SIZE), "e", &mut out);
-        order.give_up(at(5), &mut out);
-        assert_eq!(order.deadline(), Some(at(6)));
+        order.give_up(at(10), &mut out);
+        assert_eq!(order.deadline(), Some(at(11)));
     }
 
     #[test]
@@ -367,6 +391,7 @@ mod tests {
             path: A.unwrap(),
             delay_us: 10_000,
             jitter_us: 0,
+            round_trip: Duration::ZERO,
         };
         order.set_delays(at(0), [only].into(), &mut out);
         order.take(at(1), WAIT, (2, A), (2, SIZE), "c", &mut out);
@@ -377,6 +402,29 @@ mod tests {
     }
 
     #[test]
+    fn what_the_only_path_has_passed_is_waited_for_while_a_repair_may_come() {
+        let (mut order, mut out) = (Order::default(), Vec::new());
+        let with_repairs = |longest| Grace {
+            repaired: true,
+            ..wait(longest)
+        };
+        order.take(at(0), with_repairs(50), (2, A), (0, SIZE), "a", &mut out);
+        let only = PathDelay {
+            path: A.unwrap(),
+            delay_us: 10_000,
+            jitter_us: 0,
+            round_trip: Duration::from_millis(20),
+        };
+        order.set_delays(at(0), [only].into(), &mut out);
+        order.take(at(1), with_repairs(50), (2, A), (2, SIZE), "c", &mut out);
+        assert_eq!(order.deadline(), Some(at(1 + 20 + 5 + 5)));
+        // A class that waits less than a round trip gets nothing by waiting.
+        order.take(at(2), with_repairs(20), (2, A), (3, SIZE), "d", &mut out);
+        assert_eq!((order.deadline(), order.held()), (None, 0));
+        assert_eq!(items(out), ["a", "c", "d"]);
+    }
+
+    #[test]
     fn what_came_on_a_stream_says_nothing_of_the_paths() {
         let (mut order, mut out) = (Order::default(), Vec::new());
         order.take(at(0), WAIT, (2, A), (0, SIZE), "a", &mut out);
@@ -384,6 +432,7 @@ mod tests {
             path: path.unwrap(),
             delay_us: 10_000,
             jitter_us: 0,
+            round_trip: Duration::ZERO,
         });
         order.set_delays(at(0), paths.into(), &mut out);
         order.take(at(1), WAIT, (2, B), (3, SIZE), "d", &mut out);

@@ -24,15 +24,19 @@ use std::collections::VecDeque;
 /// sender is believed: that many numbers must really have been lost.
 const JUMPS_BEFORE_BELIEF: u32 = 8;
 
+/// How much later than a round trip the sender may learn that something was lost.
+const ACKNOWLEDGED: Duration = Duration::from_millis(5);
+
 /// How long to wait for a missing number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// A fixed time, whatever the paths.
     Fixed(Duration),
-    /// As long as missing numbers were late in the last seconds. No time at all where hardly any
-    /// comes within the longest wait, or where there is one path. Before that is known, the lag of
-    /// the slowest path behind the one that revealed the gap, plus four times the slowest path's
-    /// jitter, within these bounds.
+    /// As long as missing numbers were late in the last seconds, and until a repair may come. No
+    /// time at all where hardly any comes within the longest wait, or where there is one path and
+    /// nothing is repaired. Before that is known, twice the
+    /// lag of the slowest path behind the one that revealed the gap plus four times the slowest
+    /// path's jitter, within these bounds.
     Adaptive {
         /// The shortest wait, where one is worth it.
         shortest: Duration,
@@ -73,6 +77,9 @@ pub struct ResequencerConfig {
     /// Whether paths keep the order of what they carry, so that a gap which all of them have passed
     /// is a loss (RFC 1990, section 4.1).
     pub ordered_paths: bool,
+    /// Whether the sender sends again what was lost: what all paths have passed may come then, a
+    /// round trip later.
+    pub repaired: bool,
     /// Whether items that arrive after their gap was given up are still passed on.
     pub deliver_late: bool,
     /// A number further ahead than this is not believed at once.
@@ -87,6 +94,7 @@ impl Default for ResequencerConfig {
             wait: Wait::default(),
             capacity: 1024,
             ordered_paths: true,
+            repaired: false,
             deliver_late: true,
             longest_jump: 1 << 16,
             duplicate_window: 4096,
@@ -145,6 +153,7 @@ struct PathState {
     last: Instant,
     /// Forward delay relative to the other paths, and its mean deviation, in microseconds.
     delay_us: Option<(i64, u64)>,
+    round_trip: Option<Duration>,
 }
 
 /// Why numbers are given up.
@@ -213,11 +222,24 @@ impl<T> Resequencer<T> {
         self.lateness.set_longest(wait.longest());
     }
 
+    /// The sender sends again what was lost from now on, or does not.
+    pub fn set_repaired(&mut self, repaired: bool) {
+        self.config.repaired = repaired;
+    }
+
     /// Sets the forward delay of a path relative to the others, and its mean deviation, in
     /// microseconds. Without this, [`Wait::Adaptive`] waits for the longest time.
     pub fn set_path_delay(&mut self, id: PathId, delay_us: i64, jitter_us: u64) {
         if let Some(path) = self.path_mut(id) {
             path.delay_us = Some((delay_us, jitter_us));
+        }
+    }
+
+    /// Sets the round-trip time of a path. Without this, a wait does not last until a repair may
+    /// come.
+    pub fn set_path_round_trip(&mut self, id: PathId, time: Duration) {
+        if let Some(path) = self.path_mut(id) {
+            path.round_trip = Some(time);
         }
     }
 
@@ -322,6 +344,7 @@ impl<T> Resequencer<T> {
             highest: None,
             last: Instant::ZERO,
             delay_us: None,
+            round_trip: None,
         });
         self.paths.last_mut()
     }
@@ -345,7 +368,20 @@ impl<T> Resequencer<T> {
             Some(lag) => lag.max(shortest),
             None => longest,
         };
-        self.lateness.wait(expected)
+        self.lateness.wait(expected, self.repair_time())
+    }
+
+    /// How late what was lost comes when it is sent again: as late as by the slowest path of which
+    /// that is no later than the longest wait. No time if nothing is sent again, or too late.
+    fn repair_time(&self) -> Duration {
+        if !self.config.repaired {
+            return Duration::ZERO;
+        }
+        let longest = self.config.wait.longest();
+        let round_trips = self.paths.iter().filter_map(|path| path.round_trip);
+        let late = round_trips.map(|time| time + time / 4 + ACKNOWLEDGED);
+        let in_time = late.filter(|late| *late <= longest);
+        in_time.max().unwrap_or_default()
     }
 
     /// Until the slowest path would have delivered what was sent before an item of this path.
@@ -421,7 +457,8 @@ impl<T> Resequencer<T> {
 
     /// Gives up the numbers that every path in use has passed.
     fn skip_overtaken(&mut self, now: Instant, out: &mut Vec<Delivered<T>>) {
-        if !self.config.ordered_paths || self.held == 0 {
+        let is_proof = self.config.ordered_paths && self.held > 0;
+        if !is_proof || !self.repair_time().is_zero() {
             return;
         }
         let wait = self.config.wait.longest();

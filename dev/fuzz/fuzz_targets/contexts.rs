@@ -27,6 +27,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let extensions = Extensions {
         numbers: kind & 4 == 0,
+        repair: kind & 4 == 0,
         bind: kind & 8 == 0,
     };
     let mut contexts = Contexts::new(side, protocol, extensions, kind & 16 == 0);

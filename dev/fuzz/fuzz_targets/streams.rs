@@ -6,6 +6,7 @@ use anabranch_proto::error::TransportError;
 use anabranch_proto::internals::{Frames, SentFrame, SentFrames};
 use anabranch_proto::sched::ClassSet;
 use anabranch_proto::streams::{DatagramOptions, Limits, ReadError, Streams};
+use anabranch_proto::time::Duration;
 use anabranch_proto::wire::cursor::Reader;
 use anabranch_proto::wire::frame::{Frame, decode};
 use anabranch_proto::wire::params::TransportParameters;
@@ -115,6 +116,8 @@ impl<'a> Play<'a> {
                 let data = Bytes::from(vec![how; usize::from(how)]);
                 let options = DatagramOptions {
                     class: how % 8,
+                    max_skew: (how % 3 == 0).then_some(Duration::from_millis(20)),
+                    repair: true,
                     ..DatagramOptions::default()
                 };
                 let _ = self.ends[at].send_datagram_with(data, options);

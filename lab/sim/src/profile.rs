@@ -148,7 +148,6 @@ fn fix_window(config: &mut TransportConfig, bytes: u64) {
     let streams = &mut config.streams;
     streams.receive_window = bytes;
     streams.max_receive_window = bytes;
-    streams.receive_reserve = 0;
     streams.stream_receive_window = NO_LIMIT;
     streams.max_stream_receive_window = NO_LIMIT;
 }
@@ -225,7 +224,6 @@ fn mptcp(names: &Names) -> Result<TransportConfig, SpecError> {
     fix_datagram_size(&mut config, CMT_DATAGRAM);
     config.streams.receive_window = 128 * 1024;
     config.streams.max_receive_window = 6 << 20;
-    config.streams.receive_reserve = 0;
     config.streams.stream_receive_window = NO_LIMIT;
     config.streams.max_stream_receive_window = NO_LIMIT;
     config.streams.send_buffer = 4 << 20;

@@ -5,7 +5,7 @@ use super::remotes::Counted;
 use anabranch_masque::capsule::NumberBits;
 use anabranch_proto::time::Instant as EngineInstant;
 use anabranch_proto::wire::PathId;
-use anabranch_tunnel::{Delivered, NumberSize, PathDelay, Taken};
+use anabranch_tunnel::{Delivered, Grace, NumberSize, PathDelay, Taken};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -47,10 +47,10 @@ impl Order {
     }
 
     /// Takes a payload with the lowest bits of its number; appends what is passed on. One that had
-    /// come already is dropped. Others are waited for up to `wait`, which its class allows.
+    /// come already is dropped. Others are waited for as `grace` says.
     pub(super) fn take(
         &mut self,
-        wait: Duration,
+        grace: Grace,
         from: (u64, Option<PathId>),
         (truncated, bits): (u64, NumberBits),
         payload: Payload,
@@ -59,7 +59,7 @@ impl Order {
     ) {
         let (now, number) = (self.now(), (truncated, size(bits)));
         let (remote, out) = (payload.remote, &mut self.passed_on);
-        let how = self.spaces.take(now, wait, from, number, payload, out);
+        let how = self.spaces.take(now, grace, from, number, payload, out);
         if how == Taken::Repeated {
             counted.repeated(remote);
         }
@@ -144,7 +144,10 @@ mod tests {
         }
     }
 
-    const WAIT: Duration = Duration::from_millis(20);
+    const WAIT: Grace = Grace {
+        longest: Duration::from_millis(20),
+        repaired: false,
+    };
 
     fn texts(payloads: Vec<Payload>) -> Vec<Bytes> {
         payloads.into_iter().map(|payload| payload.bytes).collect()

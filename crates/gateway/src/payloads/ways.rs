@@ -248,6 +248,7 @@ mod tests {
     fn contexts(side: Side, has_target: bool) -> Contexts {
         let both = Extensions {
             numbers: true,
+            repair: true,
             bind: true,
         };
         Contexts::new(side, Protocol::Udp, both, has_target)

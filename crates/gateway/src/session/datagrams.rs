@@ -141,6 +141,17 @@ pub(super) async fn deliver(connection: Connection, hub: Arc<Hub>) {
     }
 }
 
+/// What a datagram has that puts it in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sequence {
+    /// Nothing.
+    None,
+    /// A number.
+    Numbered,
+    /// A number, and if it is lost it is sent again: the peer waits for it.
+    Repaired,
+}
+
 /// The datagrams for and from one request.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
@@ -175,7 +186,7 @@ impl Datagrams {
         datagram
     }
 
-    /// Sends what [`begin`](Self::begin) began. One that is numbered may go by any path; others
+    /// Sends what [`begin`](Self::begin) began. One that has a number may go by any path; others
     /// stay together where the scheduler keeps flows on paths.
     ///
     /// # Errors
@@ -185,9 +196,10 @@ impl Datagrams {
     pub(crate) fn send(
         &self,
         datagram: Vec<u8>,
-        is_numbered: bool,
+        sequence: Sequence,
         treatment: &Treatment,
     ) -> Result<(), SendDatagramError> {
+        let is_numbered = sequence != Sequence::None;
         let flow = if is_numbered { 0 } else { self.stream / 4 + 1 };
         let options = DatagramOptions {
             flow,
@@ -196,6 +208,7 @@ impl Datagrams {
             critical: treatment.is_critical() && is_numbered,
             // Those without numbers are put in order by nobody.
             max_skew: treatment.max_skew().filter(|_| is_numbered),
+            repair: sequence == Sequence::Repaired,
             class: if is_numbered {
                 treatment.class_of_numbered()
             } else {

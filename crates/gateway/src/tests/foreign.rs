@@ -5,6 +5,7 @@ use super::socks::{Client, Near, eventually};
 use super::*;
 use crate::entry::{Entrance, News, Proxy};
 use crate::session::data;
+use crate::session::datagrams::Sequence;
 use anabranch_tunnel::Treatment;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
@@ -90,7 +91,9 @@ impl Other {
                         let mut back = datagrams.begin(one.bytes.len() + 1);
                         back.extend_from_slice(&one.bytes);
                         back.push(b'!');
-                        datagrams.send(back, false, &Treatment::default()).unwrap();
+                        datagrams
+                            .send(back, Sequence::None, &Treatment::default())
+                            .unwrap();
                     }
                 }
             }

@@ -298,6 +298,7 @@ impl Side {
                     flow: script.number()?,
                     within: Some(script.duration()?),
                     max_skew: None,
+                    repair: false,
                     critical: script.flag()?,
                     class: script.byte()?,
                 };

@@ -83,8 +83,9 @@ impl Connection {
         let mut reinjected = 0;
         for frame in &frames {
             match frame {
-                SentFrame::Stream { .. } => reinjected += self.streams.reinject(frame, id),
-                SentFrame::Datagram { .. } => {}
+                SentFrame::Stream { .. } | SentFrame::Datagram { .. } => {
+                    reinjected += self.streams.reinject(frame, id);
+                }
                 _ => self.on_frame_lost(Level::OneRtt, id, frame),
             }
         }

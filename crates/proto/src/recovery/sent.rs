@@ -2,6 +2,7 @@
 
 use anabranch_wire::{Dir, PathId, StreamId};
 use smallvec::SmallVec;
+use std::num::NonZeroU64;
 
 /// What a sent packet carried. Bulk data packets carry one or two frames.
 pub type SentFrames = SmallVec<[SentFrame; 2]>;
@@ -27,9 +28,11 @@ pub enum SentFrame {
         start: u64,
         length: u32,
     },
-    /// A DATAGRAM frame of this many bytes; never sent again.
+    /// A DATAGRAM frame of this many bytes, and under which number it is kept if it is to be sent
+    /// again when it is lost.
     Datagram {
         length: u16,
+        repair: Option<NonZeroU64>,
     },
     ResetStream {
         id: StreamId,

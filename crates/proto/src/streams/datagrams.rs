@@ -1,7 +1,9 @@
-//! DATAGRAM frames (RFC 9221): unreliable, bounded in both directions, never retransmitted (a
-//! scheduler may send copies).
+//! DATAGRAM frames (RFC 9221): unreliable and bounded in both directions. Those that the
+//! application wants repaired are sent again when they are lost, while that is in time; a scheduler
+//! may send copies.
 
 mod outgoing;
+mod repairs;
 
 use super::SendDatagramError;
 use crate::error::TransportError;
@@ -13,13 +15,18 @@ use anabranch_wire::frame::{datagram_header_len, put_datagram_header};
 use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, varint};
 use bytes::{Bytes, BytesMut};
 use outgoing::Outgoing;
+use repairs::Repairs;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 /// What a queued datagram costs besides its bytes, so that empty ones are bounded too.
 const OVERHEAD: usize = 32;
 
 /// Received datagrams are copied into shared blocks of this size.
 const ARENA: usize = 64 * 1024;
+
+/// What is under way and may be sent again takes so many times what may wait to be sent.
+const UNDER_WAY: usize = 8;
 
 /// Room for frames that any path has: the smallest datagram less a short header of the largest size
 /// (1 + 20 + 4 bytes) and the tag of the cipher (16 bytes).
@@ -36,6 +43,9 @@ pub struct DatagramOptions {
     /// the peer restores by waiting no longer than this; `None` if it may arrive at any time.
     /// Schedulers that know it send it by no slower path.
     pub max_skew: Option<Duration>,
+    /// Whether it is sent again when it is lost, if it can then be no later than `max_skew` allows.
+    /// It may arrive twice: the peer's application must know datagrams apart.
+    pub repair: bool,
     /// Whether its loss costs more than its bytes. Only such datagrams are copied where a scheduler
     /// wants copies, and each copy arrives at the peer's application: it must know them apart.
     pub critical: bool,
@@ -60,6 +70,7 @@ impl DatagramOptions {
             && self.class == other.class
             && self.critical == other.critical
             && self.max_skew == other.max_skew
+            && self.repair == other.repair
             && self.deadline.is_some() == other.deadline.is_some()
     }
 
@@ -71,6 +82,7 @@ impl DatagramOptions {
 #[derive(Debug)]
 pub(super) struct Datagrams {
     outgoing: Outgoing,
+    repairs: Repairs,
     incoming: Incoming,
     /// No queued datagram has an earlier deadline.
     earliest_deadline: Option<Instant>,
@@ -128,6 +140,7 @@ impl Datagrams {
     pub(super) fn new(send_limit: usize, receive_limit: usize, own_max_frame: u64) -> Self {
         Self {
             outgoing: Outgoing::new(send_limit),
+            repairs: Repairs::new(send_limit.saturating_mul(UNDER_WAY)),
             incoming: Incoming::new(receive_limit),
             peer_max_frame: 0,
             own_max_frame,
@@ -252,6 +265,7 @@ impl Datagrams {
     /// returns it.
     pub(super) fn write(
         &mut self,
+        now: Instant,
         frames: &mut Frames<'_>,
         of: ClassSet,
         previous: Option<&DatagramOptions>,
@@ -263,9 +277,47 @@ impl Datagrams {
             return None;
         }
         let class = next.options.class;
-        self.outgoing
-            .pop(class)
-            .map(|item| (item.data, item.options))
+        let item = self.outgoing.pop(class)?;
+        // Another reference, which costs nothing.
+        let (data, options) = (item.data.clone(), item.options);
+        frames.note(SentFrame::Datagram {
+            length: data.len() as u16,
+            repair: self.repairs.keep(now, item),
+        });
+        Some((data, options))
+    }
+
+    /// Nothing is sent again from now on.
+    pub(super) fn forget_sent(&mut self) {
+        self.repairs.clear();
+    }
+
+    /// One under this number needs no repair any more.
+    pub(super) fn on_acked(&mut self, number: NonZeroU64) {
+        self.repairs.take(number);
+    }
+
+    /// One under this number was lost, or is on a path that went silent: it is queued again if that
+    /// is in time. Returns whether it is.
+    pub(super) fn repair(&mut self, now: Instant, number: NonZeroU64) -> bool {
+        let Some(mut item) = self.repairs.take(number) else {
+            return false;
+        };
+        let length = item.data.len();
+        let fits = self.max_payload().is_some_and(|max| length <= max);
+        let Some(until) = item.until.filter(|until| *until > now && fits) else {
+            return false;
+        };
+        if !self.outgoing.has_space(length) {
+            return false;
+        }
+        item.options.max_skew = Some(until.since(now));
+        let deadline = item.options.deadline.map_or(until, |at| at.min(until));
+        item.options.deadline = Some(deadline);
+        let deadlines = self.earliest_deadline.into_iter().chain(Some(deadline));
+        self.earliest_deadline = deadlines.min();
+        self.outgoing.put_back(item);
+        true
     }
 
     /// Whether the application, turned away before, can send again.
@@ -313,7 +365,7 @@ impl Datagrams {
     }
 }
 
-/// Appends one frame; returns whether it fits.
+/// Appends one frame; returns whether it fits. The caller notes it in the packet's record.
 pub(super) fn put_datagram(frames: &mut Frames<'_>, data: &Bytes) -> bool {
     let length = data.len();
     let Some(room) = frames.room().checked_sub(length) else {
@@ -332,9 +384,6 @@ pub(super) fn put_datagram(frames: &mut Frames<'_>, data: &Bytes) -> bool {
         put_datagram_header(out, None);
     }
     out.extend_from_slice(data);
-    frames.note(SentFrame::Datagram {
-        length: length as u16,
-    });
     true
 }
 

@@ -23,8 +23,8 @@ pub(super) struct Tuning {
     pub(super) now: Instant,
 }
 
-/// The part of what the connection can still take to which the window of one stream may grow.
-/// Streams that nobody reads take less and less, and never all of it.
+/// The part of what the connection can still take to which the window of one stream may grow, so
+/// that streams which one after another are read no more take less and less.
 const STREAM_PART: (u64, u64) = (2, 3);
 
 /// Credit this side grants: on a stream or on the connection.
@@ -74,8 +74,8 @@ impl Grant {
         self.window = self.window.max(window.min(self.max_window));
     }
 
-    /// The application read `bytes`. Where that was fast enough, a window in full use doubles, up to
-    /// `most`.
+    /// The application read `bytes`. Where that was fast enough, a window in full use doubles, up
+    /// to `most`.
     pub(super) fn on_read(&mut self, bytes: u64, most: u64, tuning: Tuning) {
         self.consumed += bytes;
         self.tune(most, tuning);
@@ -87,10 +87,10 @@ impl Grant {
         self.measured_from += bytes;
     }
 
-    /// Whether a limit is far enough beyond what the peer was told.
-    fn is_worth_announcing(&self, limit: u64) -> bool {
+    /// Whether a limit is far enough beyond what the peer was told, if it may move by `room` bytes.
+    fn is_worth_announcing(&self, limit: u64, room: u64) -> bool {
         let step = match self.update {
-            CreditUpdate::Eighth => (self.window / ANNOUNCED_PART).max(1),
+            CreditUpdate::Eighth => (room / ANNOUNCED_PART).max(1),
             CreditUpdate::EveryRead => 1,
         };
         limit.saturating_sub(self.advertised) >= step
@@ -98,7 +98,7 @@ impl Grant {
 
     /// Whether the limit moved enough to be announced.
     pub(super) fn is_due(&self) -> bool {
-        self.is_worth_announcing(self.limit())
+        self.is_worth_announcing(self.limit(), self.window)
     }
 
     fn limit(&self) -> u64 {
@@ -140,15 +140,16 @@ impl Grant {
 ///                   |<----------------------- most ----------------------->|
 /// ```
 /// The limit is behind the window, or half a window behind what was received if that is further:
-/// streams that nobody reads do not stop the others, until they hold `most`. Without a reserve it
-/// is behind the window.
+/// streams that nobody reads do not stop the others, until they hold `most`. That begins with the
+/// window and grows as much as is read: who is read nothing of gets nothing beyond. Without a
+/// reserve the limit is behind the window.
 #[derive(Debug)]
 pub(super) struct Inbound {
     grant: Grant,
     /// Sum of the highest offsets received.
     received: u64,
-    /// Unread bytes this side takes at most. `None` if there is no reserve.
-    most: Option<u64>,
+    /// Unread bytes this side ever takes. `None` if there is no reserve.
+    ceiling: Option<u64>,
 }
 
 impl Inbound {
@@ -158,7 +159,7 @@ impl Inbound {
         let grant = Grant::new(window, limits.max_receive_window, update, Instant::ZERO);
         let reserve = Some(limits.receive_reserve).filter(|reserve| *reserve > 0);
         Self {
-            most: reserve.map(|reserve| grant.max_window.saturating_add(reserve)),
+            ceiling: reserve.map(|reserve| grant.max_window.saturating_add(reserve)),
             grant,
             received: 0,
         }
@@ -188,10 +189,20 @@ impl Inbound {
 
     /// The largest window a stream may grow to, by what others have left unread.
     pub(super) fn most_of_stream(&self) -> u64 {
-        let unread = self.received.saturating_sub(self.grant.consumed());
         let (part, of) = STREAM_PART;
-        self.most
-            .map_or(u64::MAX, |most| most.saturating_sub(unread) / of * part)
+        self.ceiling.map_or(u64::MAX, |ceiling| {
+            ceiling.saturating_sub(self.unread()) / of * part
+        })
+    }
+
+    fn unread(&self) -> u64 {
+        self.received.saturating_sub(self.grant.consumed())
+    }
+
+    /// Unread bytes this side takes now.
+    fn most(&self) -> Option<u64> {
+        let earned = self.grant.window().saturating_add(self.grant.consumed());
+        self.ceiling.map(|ceiling| ceiling.min(earned))
     }
 
     /// The application read `bytes` of a stream with this window.
@@ -208,7 +219,9 @@ impl Inbound {
 
     /// Whether the limit moved enough to be announced.
     pub(super) fn is_due(&self) -> bool {
-        self.grant.is_worth_announcing(self.limit())
+        let left = self.most().map(|most| most.saturating_sub(self.unread()));
+        let room = left.map_or(self.grant.window(), |left| left.min(self.grant.window()));
+        self.grant.is_worth_announcing(self.limit(), room)
     }
 
     /// The limit to announce now.
@@ -217,7 +230,7 @@ impl Inbound {
     }
 
     fn limit(&self) -> u64 {
-        let Some(most) = self.most else {
+        let Some(most) = self.most() else {
             return self.grant.limit();
         };
         let ahead = self.received.saturating_add(self.grant.window() / 2);

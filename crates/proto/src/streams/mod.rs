@@ -51,8 +51,9 @@ pub struct Limits {
     pub receive_window: u64,
     /// What the receive window may grow to.
     pub max_receive_window: u64,
-    /// Unread bytes beyond that, taken so that streams which nobody reads do not stop the others.
-    /// With 0 they do, once they fill the receive window.
+    /// Unread bytes beyond that, taken so that streams which nobody reads do not stop the others:
+    /// at most as many as were read before. With 0, streams that nobody reads stop all others once
+    /// they fill the receive window.
     pub receive_reserve: u64,
     /// Unread bytes of one stream, at first.
     pub stream_receive_window: u64,
@@ -91,7 +92,7 @@ impl Default for Limits {
         Self {
             receive_window: 3 * MIB,
             max_receive_window: 48 * MIB,
-            receive_reserve: 16 * MIB,
+            receive_reserve: 0,
             stream_receive_window: 2 * MIB,
             max_stream_receive_window: 32 * MIB,
             send_buffer: 16 * MIB,
@@ -353,6 +354,7 @@ impl Streams {
                 self.refresh(id);
             }
         }
+        self.datagrams.forget_sent();
     }
 
     /// Takes the peer's limits from its transport parameters.

@@ -456,7 +456,9 @@ impl Streams {
         let mut written = 0;
         let mut previous = None;
         while written < max_bytes
-            && let Some((data, options)) = self.datagrams.write(frames, of, previous.as_ref())
+            && let Some((data, options)) =
+                self.datagrams
+                    .write(self.clock, frames, of, previous.as_ref())
         {
             let length = data.len();
             self.stats.datagrams_sent += 1;
@@ -480,6 +482,10 @@ impl Streams {
             if !put_datagram(frames, data) {
                 break;
             }
+            frames.note(SentFrame::Datagram {
+                length: data.len() as u16,
+                repair: None,
+            });
             written += 1;
         }
         self.stats.datagrams_copied += written as u64;

@@ -32,6 +32,10 @@ impl Streams {
                 self.wake_writers();
             }
             SentFrame::ResetStream { id } => self.close_send(id),
+            SentFrame::Datagram {
+                repair: Some(number),
+                ..
+            } => self.datagrams.on_acked(number),
             _ => {}
         }
     }
@@ -56,15 +60,34 @@ impl Streams {
                 let is_blocked = self.local[dir as usize].blocked_limit().is_some();
                 self.control.streams_blocked[dir as usize] = is_blocked;
             }
-            SentFrame::Datagram { .. } => self.stats.datagrams_lost += 1,
+            SentFrame::Datagram { .. } => {
+                self.stats.datagrams_lost += u64::from(!self.repair(frame));
+            }
             _ => {}
         }
     }
 
+    /// Queues a datagram again that was lost, if that is in time; returns whether it did.
+    fn repair(&mut self, frame: &SentFrame) -> bool {
+        let now = self.clock.max(self.tuning.now);
+        let is_repaired = match *frame {
+            SentFrame::Datagram { repair, .. } => {
+                repair.is_some_and(|number| self.datagrams.repair(now, number))
+            }
+            _ => false,
+        };
+        self.stats.datagrams_repaired += u64::from(is_repaired);
+        is_repaired
+    }
+
     /// A packet with this frame is in flight on `path`, which went silent: its bytes are queued for
-    /// other paths, unless one carries them already. Returns the bytes queued; calling it again for
-    /// the same packet queues nothing.
+    /// other paths, unless one carries them already. Returns the stream bytes queued; calling it
+    /// again for the same packet queues nothing.
     pub fn reinject(&mut self, frame: &SentFrame, path: PathId) -> u64 {
+        if matches!(frame, SentFrame::Datagram { .. }) {
+            self.repair(frame);
+            return 0;
+        }
         let queued = self.requeue(frame, path);
         self.stats.bytes_reinjected += queued;
         queued

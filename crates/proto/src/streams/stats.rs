@@ -33,12 +33,14 @@ pub struct StreamStats {
     pub open_streams: u64,
     /// The connection's receive window at present.
     pub receive_window: u64,
-    /// Datagrams sent.
+    /// Datagrams sent, those sent again included.
     pub datagrams_sent: u64,
     /// Datagrams received.
     pub datagrams_received: u64,
-    /// Datagrams whose packet was lost.
+    /// Datagrams whose packet was lost, without those sent again.
     pub datagrams_lost: u64,
+    /// Datagrams sent again because their packet was lost or its path went silent.
+    pub datagrams_repaired: u64,
     /// Received datagrams dropped because the application did not read them in time.
     pub datagrams_overflowed: u64,
     /// Datagrams dropped before sending because packets became smaller.

@@ -13,6 +13,7 @@ mod buffers;
 mod channel;
 mod classes;
 mod order;
+mod repair;
 mod view;
 
 const A: PathId = PathId(0);
@@ -23,7 +24,6 @@ fn limits() -> Limits {
     Limits {
         receive_window: 3000,
         max_receive_window: 3000,
-        receive_reserve: 0,
         stream_receive_window: 2000,
         max_stream_receive_window: 2000,
         send_buffer: 4000,

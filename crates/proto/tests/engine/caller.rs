@@ -363,6 +363,7 @@ fn of_streams(connection: &mut Connection, what: u8, script: &mut Script<'_>) ->
                 flow: script.number()?,
                 deadline: Some(Instant::from_nanos(script.number()?)),
                 max_skew: None,
+                repair: false,
                 critical: script.flag()?,
                 class: script.number()? as u8,
             };

@@ -23,6 +23,7 @@ mod policies;
 mod probes;
 mod qlog;
 mod raw;
+mod repair;
 mod resumption;
 mod review;
 mod scheduler_events;

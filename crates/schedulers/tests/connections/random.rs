@@ -435,6 +435,7 @@ impl World {
                 flow: number / 2,
                 deadline: (number == 3).then_some(now + Duration::from_millis(30)),
                 max_skew: (number == 2).then_some(Duration::from_millis(20)),
+                repair: number == 2,
                 critical: number == 4,
                 class: (number == 3).into(),
             };

@@ -14,6 +14,7 @@ mod prefix;
 pub use light::LightPriority;
 pub use prefix::{InvalidPrefix, Prefix};
 
+use crate::order::Grace;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -234,6 +235,15 @@ impl Treatment {
     /// How long a datagram may wait for one that was sent before it.
     pub fn longest_wait(&self) -> Duration {
         self.wait.unwrap_or(WAIT)
+    }
+
+    /// How others of a flow are waited for; `repairs` says whether the peer makes any. It makes
+    /// none of those that are wanted early.
+    pub fn grace(&self, repairs: bool) -> Grace {
+        Grace {
+            longest: self.longest_wait(),
+            repaired: repairs && self.max_skew().is_some(),
+        }
     }
 
     /// How long a datagram may wait for its turn to leave.

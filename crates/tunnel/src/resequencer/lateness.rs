@@ -21,7 +21,7 @@ const PARTS: u32 = 64;
 /// Waiting pays if one in so many missing numbers comes.
 const WORTH: u32 = 8;
 
-/// So many in vain, or that came, show what is to be expected.
+/// So many in vain show that waiting does not pay.
 const ENOUGH: u32 = 8;
 
 /// Older outcomes count half when there are so many.
@@ -149,23 +149,23 @@ impl Lateness {
         }
     }
 
-    /// How long to wait for what is missing, if `expected` is all that else is known.
-    pub(super) fn wait(&self, expected: Duration) -> Duration {
+    /// How long to wait for what is missing, if `expected` is all that else is known: a quarter
+    /// more than the longest lateness of late, and twice as long where hardly anything was
+    /// measured. If waiting pays, it is no shorter than `least`.
+    pub(super) fn wait(&self, expected: Duration, least: Duration) -> Duration {
         let pays = self.came * (WORTH - 1) >= self.in_vain;
         if self.in_vain >= ENOUGH && !pays {
             return Duration::ZERO;
         }
-        let Some(latest) = self.older.max(self.newer) else {
-            return expected.min(self.longest);
-        };
-        let measured = latest + latest / 4 + MARGIN;
+        let latest = self.older.max(self.newer);
+        let measured = latest.map_or(Duration::ZERO, |latest| latest + MARGIN);
+        // The longest of a few says little about the longest of many.
+        if self.older.is_none() {
+            return (2 * measured.max(expected)).max(least).min(self.longest);
+        }
         // What is expected may be wrong by far where both directions are unlike.
-        let most = if self.came < ENOUGH {
-            self.longest
-        } else {
-            2 * measured
-        };
-        measured.max(expected.min(most)).min(self.longest)
+        let likely = measured.max(expected.min(2 * measured));
+        (likely + likely / 4).max(least).min(self.longest)
     }
 }
 
@@ -206,28 +206,61 @@ mod tests {
     #[test]
     fn the_wait_is_a_little_more_than_the_longest_lateness_of_late() {
         let mut lateness = Lateness::new(LONGEST);
-        assert_eq!(lateness.wait(EXPECTED), EXPECTED, "nothing is known");
-        lag(&mut lateness, 0, 400, 15);
-        let wait = lateness.wait(Duration::ZERO);
-        assert!((15..=18).contains(&wait.as_millis()), "{wait:?}");
+        lag(&mut lateness, 0, 1200, 15);
+        let wait = lateness.wait(Duration::ZERO, Duration::ZERO);
+        assert!((15..=20).contains(&wait.as_millis()), "{wait:?}");
         // The other link's queue fills.
-        lag(&mut lateness, 400, 400, 31);
-        let longer = lateness.wait(Duration::ZERO);
-        assert!((31..=40).contains(&longer.as_millis()), "{longer:?}");
+        lag(&mut lateness, 1200, 400, 31);
+        let longer = lateness.wait(Duration::ZERO, Duration::ZERO);
+        assert!((31..=41).contains(&longer.as_millis()), "{longer:?}");
         // It is empty again, and that is noticed in time.
-        lag(&mut lateness, 800, 4000, 5);
-        let again = lateness.wait(Duration::ZERO);
+        lag(&mut lateness, 1600, 4000, 5);
+        let again = lateness.wait(Duration::ZERO, Duration::ZERO);
         assert!((4..=8).contains(&again.as_millis()), "{again:?}");
+    }
+
+    #[test]
+    fn a_flow_that_was_hardly_measured_waits_twice_as_long() {
+        let mut lateness = Lateness::new(LONGEST);
+        assert_eq!(
+            lateness.wait(EXPECTED, Duration::ZERO),
+            2 * EXPECTED,
+            "nothing is known"
+        );
+        lag(&mut lateness, 0, 400, 15);
+        let wait = lateness.wait(EXPECTED, Duration::ZERO);
+        assert!((28..=34).contains(&wait.as_millis()), "{wait:?}");
+        lag(&mut lateness, 400, 800, 15);
+        let later = lateness.wait(EXPECTED, Duration::ZERO);
+        assert!((15..=20).contains(&later.as_millis()), "{later:?}");
+    }
+
+    #[test]
+    fn a_wait_that_pays_lasts_until_a_repair_may_come() {
+        let least = Duration::from_millis(30);
+        let mut lateness = Lateness::new(LONGEST);
+        assert_eq!(lateness.wait(Duration::ZERO, least), least);
+        lag(&mut lateness, 0, 1200, 5);
+        assert_eq!(lateness.wait(EXPECTED, least), least);
+        for number in 5000..9000 {
+            if number % 10 > 0 {
+                lateness.note(ms(number * 2), number);
+            }
+        }
+        assert_eq!(lateness.wait(EXPECTED, least), Duration::ZERO, "none comes");
     }
 
     #[test]
     fn what_is_expected_counts_less_where_it_is_far_from_what_was_measured() {
         let mut lateness = Lateness::new(LONGEST);
         lag(&mut lateness, 0, 12, 5);
-        assert!(lateness.came < ENOUGH);
-        assert_eq!(lateness.wait(LONGEST), LONGEST, "hardly anything is known");
-        lag(&mut lateness, 12, 400, 5);
-        let wait = lateness.wait(LONGEST);
+        assert_eq!(
+            lateness.wait(LONGEST, Duration::ZERO),
+            LONGEST,
+            "hardly anything is known"
+        );
+        lag(&mut lateness, 12, 1200, 5);
+        let wait = lateness.wait(LONGEST, Duration::ZERO);
         assert!((5..=16).contains(&wait.as_millis()), "{wait:?}");
     }
 
@@ -245,7 +278,7 @@ mod tests {
                     lateness.note(ms(number * 2), number - 3);
                 }
             }
-            lateness.wait(EXPECTED)
+            lateness.wait(EXPECTED, Duration::ZERO)
         };
         assert_eq!(lossy(0), Duration::ZERO, "nothing that is missing comes");
         assert_eq!(lossy(1990), Duration::ZERO, "hardly anything");
@@ -257,10 +290,10 @@ mod tests {
         let mut lateness = Lateness::new(LONGEST);
         let behind = lag(&mut lateness, 0, 1000, 61);
         assert!(behind > 400, "{behind}");
-        assert_eq!(lateness.wait(EXPECTED), Duration::ZERO);
-        lag(&mut lateness, 1000, 400, 31);
-        let wait = lateness.wait(EXPECTED);
-        assert!((31..=40).contains(&wait.as_millis()), "{wait:?}");
+        assert_eq!(lateness.wait(EXPECTED, Duration::ZERO), Duration::ZERO);
+        lag(&mut lateness, 1000, 1200, 31);
+        let wait = lateness.wait(EXPECTED, Duration::ZERO);
+        assert!((31..=41).contains(&wait.as_millis()), "{wait:?}");
     }
 
     #[test]
@@ -281,6 +314,6 @@ mod tests {
                 .all(|number| never.note(ms(0), number) == (number < 999))
         );
         assert!((1000..2000).all(|number| !never.note(ms(0), number)));
-        assert!(never.rises.len() <= 1 && never.wait(EXPECTED).is_zero());
+        assert!(never.rises.len() <= 1 && never.wait(EXPECTED, Duration::ZERO).is_zero());
     }
 }

@@ -111,6 +111,7 @@ impl DatagramSource {
                 .map_or(0, |turn| first + turn + 1),
             deadline: self.deadline.map(|deadline| now + deadline),
             max_skew: None,
+            repair: false,
             critical: self.critical,
             class: 0,
         }

@@ -119,7 +119,6 @@ fn time_blocked_by_a_small_receive_window_is_accounted_for() {
     let (mut scene, mut recorder) = record(&links, Watch::default(), |config| {
         config.streams.receive_window = 16_000;
         config.streams.max_receive_window = 16_000;
-        config.streams.receive_reserve = 0;
     });
     let blocked = recorder.totals(&mut scene.world).blocked;
     let whole = scene.world.now().since(Instant::ZERO);

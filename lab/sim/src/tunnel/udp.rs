@@ -129,6 +129,7 @@ impl Flow {
             deadline: Some(deadline),
             critical: self.treatment.is_critical(),
             max_skew: self.treatment.max_skew(),
+            repair: true,
             class: self.treatment.class_of_numbered(),
         };
         // A number that is not sent would be waited for.
@@ -325,7 +326,7 @@ impl Udp {
             let truncated = (numbered.truncated, SIZE);
             let how = flow.order.take(
                 now,
-                flow.treatment.longest_wait(),
+                flow.treatment.grace(true),
                 from,
                 truncated,
                 payload,

@@ -151,7 +151,6 @@ impl Trial {
         for config in [&mut self.sender, &mut self.receiver] {
             config.streams.receive_window = bytes;
             config.streams.max_receive_window = bytes;
-            config.streams.receive_reserve = 0;
             config.streams.stream_receive_window = bytes;
             config.streams.max_stream_receive_window = bytes;
         }

@@ -13,7 +13,9 @@ pub(super) struct Item {
     pub(super) data: Bytes,
     pub(super) options: DatagramOptions,
     /// Its place in the order in which all of them came.
-    turn: u64,
+    pub(super) turn: u64,
+    /// Until when it may be sent again, if it was sent.
+    pub(super) until: Option<Instant>,
 }
 
 /// What waits. The oldest goes first, within a class and among the classes that may send.
@@ -82,7 +84,19 @@ impl Outgoing {
             data,
             options,
             turn,
+            until: None,
         });
+    }
+
+    /// Puts one back that was sent, before what came after it.
+    pub(super) fn put_back(&mut self, item: Item) {
+        let Some(queue) = self.classes.get_mut(usize::from(item.options.class)) else {
+            return;
+        };
+        self.bytes += item.data.len();
+        self.cost += item.data.len() + OVERHEAD;
+        let at = queue.partition_point(|other| other.turn < item.turn);
+        queue.insert(at, item);
     }
 
     /// The oldest of these classes.

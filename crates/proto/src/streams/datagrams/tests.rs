@@ -20,7 +20,12 @@ fn send(datagrams: &mut Datagrams, length: usize) -> Result<(), SendDatagramErro
 /// The length of the next datagram, which is written.
 fn write(datagrams: &mut Datagrams, out: &mut Vec<u8>, limit: usize) -> Option<usize> {
     datagrams
-        .write(&mut Frames::new(out, limit), ClassSet::ALL, None)
+        .write(
+            Instant::ZERO,
+            &mut Frames::new(out, limit),
+            ClassSet::ALL,
+            None,
+        )
         .map(|(data, _)| data.len())
 }
 
@@ -164,7 +169,7 @@ fn one_packet_holds_datagrams_of_one_flow() {
     }
     let mut out = Vec::new();
     let mut frames = Frames::new(&mut out, 100);
-    let mut write = |previous| datagrams.write(&mut frames, ClassSet::ALL, previous);
+    let mut write = |previous| datagrams.write(Instant::ZERO, &mut frames, ClassSet::ALL, previous);
     let (_, first) = write(None).unwrap();
     assert_eq!(first.flow, 1);
     assert!(write(Some(&first)).is_some());

@@ -327,9 +327,13 @@ impl Stalled {
 #[test]
 fn streams_that_nobody_reads_do_not_stop_the_others() {
     let mut stalled = Stalled::new(9000);
+    assert_eq!(stalled.fill(20_000, true), 20_000);
     for _ in 0..5 {
         assert_eq!(stalled.fill(5000, false), 2000, "its own window");
     }
+    assert_eq!(stalled.fill(20_000, true), 20_000);
+    // Little is left, less than an eighth of the window.
+    assert_eq!(stalled.fill(1700, false), 1700);
     assert_eq!(stalled.fill(20_000, true), 20_000);
     let mut without = Stalled::new(0);
     assert_eq!(without.fill(5000, false), 2000);
@@ -340,6 +344,7 @@ fn streams_that_nobody_reads_do_not_stop_the_others() {
 #[test]
 fn what_nobody_reads_is_no_more_than_the_window_and_the_reserve() {
     let mut stalled = Stalled::new(9000);
+    assert_eq!(stalled.fill(20_000, true), 20_000);
     let held: usize = (0..50).map(|_| stalled.fill(5000, false)).sum();
     assert_eq!(held, 3000 + 9000);
     let code = code(receive(
@@ -347,6 +352,17 @@ fn what_nobody_reads_is_no_more_than_the_window_and_the_reserve() {
         frame(peer_stream(Dir::Uni, 60), 0, 1, false),
     ));
     assert_eq!(code, TransportErrorCode::FLOW_CONTROL_ERROR);
+}
+
+#[test]
+fn a_peer_of_whom_nothing_was_read_gets_the_window_alone() {
+    let mut stranger = Stalled::new(9000);
+    let held: usize = (0..50).map(|_| stranger.fill(5000, false)).sum();
+    assert_eq!(held, 3000);
+    let mut known = Stalled::new(9000);
+    assert_eq!(known.fill(1500, true), 1500);
+    let held: usize = (0..50).map(|_| known.fill(5000, false)).sum();
+    assert_eq!(held, 3000 + 1500);
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn a_datagram_tells_its_flow_deadline_skew_and_worth() {
         flow: 7,
         deadline: Some(ms(9)),
         max_skew: Some(Duration::from_millis(20)),
+        repair: false,
         critical: true,
         class: 3,
     };
