@@ -57,7 +57,7 @@ fn main() {
 /// Nanoseconds per decision, with the event that follows it where something is sent.
 fn per_decision(mut scheduler: Box<dyn Scheduler>, views: &[PathView]) -> f64 {
     let all = paths::streams();
-    let streams: &[_] = if scheduler.wants_streams() { &all } else { &[] };
+    let streams: &[_] = if scheduler.wants().streams { &all } else { &[] };
     let mut batch = |number: u32| {
         let started = Instant::now();
         for index in 0..DECISIONS {

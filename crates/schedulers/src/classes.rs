@@ -2,6 +2,7 @@
 
 use anabranch_proto::sched::{
     Choice, MAX_CLASSES, PathEvent, PathView, Scheduler, SchedulerFactory, SendView, UnitKind,
+    Wants,
 };
 use std::fmt;
 
@@ -80,23 +81,12 @@ impl Classes {
     }
 }
 
-impl Classes {
-    /// Whether this holds of the first scheduler, or of one whose class there was data of.
-    fn any_in_use(&self, holds: impl Fn(&dyn Scheduler) -> bool) -> bool {
-        let used = (0..MAX_CLASSES).filter(|class| *class == 0 || self.seen[*class]);
-        used.map(|class| self.of[class])
-            .any(|at| holds(&*self.inner[at]))
-    }
-}
-
 /// Whether a scheduler is one for copies, as things are now.
-fn wants_copies(inner: &dyn Scheduler, view: &SendView<'_>) -> bool {
+fn makes_copies(inner: &dyn Scheduler, view: &SendView<'_>) -> bool {
     if view.unit.kind != UnitKind::Idle || view.backlog.total() > 0 {
-        inner.wants_copies_while_busy()
-    } else if view.backlog.blocked {
-        inner.wants_copies_while_blocked()
+        inner.wants().copies_while_busy
     } else {
-        inner.wants_copies()
+        inner.wants().idle_copies(view.backlog.blocked)
     }
 }
 
@@ -105,7 +95,7 @@ impl Scheduler for Classes {
         let class = usize::from(view.unit.class).min(MAX_CLASSES - 1);
         self.seen[class] = true;
         let inner = &mut self.inner[self.of[class]];
-        if wants_copies(&**inner, view) {
+        if makes_copies(&**inner, view) {
             return inner.select(view);
         }
         if view.unit.kind == UnitKind::Idle {
@@ -133,20 +123,14 @@ impl Scheduler for Classes {
         }
     }
 
-    fn wants_copies(&self) -> bool {
-        self.any_in_use(|inner| inner.wants_copies())
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.iter().any(|inner| inner.wants_streams())
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.any_in_use(|inner| inner.wants_copies_while_busy())
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.any_in_use(|inner| inner.wants_copies_while_blocked())
+    fn wants(&self) -> Wants {
+        // Copies are for the first scheduler and for those whose class there was data of.
+        let used = (0..MAX_CLASSES).filter(|class| *class == 0 || self.seen[*class]);
+        let used = used.map(|class| self.inner[self.of[class]].wants());
+        Wants {
+            streams: self.inner.iter().any(|inner| inner.wants().streams),
+            ..used.fold(Wants::default(), Wants::or)
+        }
     }
 }
 
@@ -204,9 +188,9 @@ mod tests {
     fn copies_are_for_the_classes_that_want_them() {
         let others = vec![(5, factory("redundant"))];
         let mut classes = Classes::factory(factory("min-rtt"), others).build();
-        assert!(!classes.wants_copies(), "there is nothing of that class");
+        assert!(!classes.wants().copies, "there is nothing of that class");
         ask(&mut *classes, &[full(0), path(1, 50, 3)], 5);
-        assert!(classes.wants_copies() && classes.wants_copies_while_busy());
+        assert!(classes.wants().copies && classes.wants().copies_while_busy);
         let copyable = PathView {
             copyable: true,
             ..path(1, 50, 0)

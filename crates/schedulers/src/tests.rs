@@ -316,15 +316,6 @@ prop_compose! {
     }
 }
 
-/// Whether it is asked for copies, while new data is stopped or at the end.
-fn makes_copies(scheduler: &dyn Scheduler, blocked: bool) -> bool {
-    if blocked {
-        scheduler.wants_copies_while_blocked()
-    } else {
-        scheduler.wants_copies()
-    }
-}
-
 /// Asks `scheduler` and checks the rules of its answer that any view allows to check.
 fn check(text: &str, scheduler: &mut dyn Scheduler, question: &Question) -> Choice {
     if let Some(event) = &question.event {
@@ -342,7 +333,7 @@ fn check(text: &str, scheduler: &mut dyn Scheduler, question: &Question) -> Choi
         Decision::Send(id) | Decision::SendStream { path: id, .. } => {
             if let Decision::SendStream { stream, .. } = choice.decision {
                 let known = view.streams.iter().any(|known| known.id == stream);
-                assert!(scheduler.wants_streams() && known, "{text}: {choice:?}");
+                assert!(scheduler.wants().streams && known, "{text}: {choice:?}");
             }
             assert!(is_ready(id), "{text}: {choice:?} is not ready");
             assert_ne!(view.unit.kind, UnitKind::Idle, "{text}: nothing to send");
@@ -368,7 +359,7 @@ fn check(text: &str, scheduler: &mut dyn Scheduler, question: &Question) -> Choi
         Decision::Copy(id) => {
             let path = view.path(id).expect("a path in view");
             assert!(
-                makes_copies(scheduler, view.backlog.blocked) && path.copyable,
+                scheduler.wants().idle_copies(view.backlog.blocked) && path.copyable,
                 "{text}: {choice:?}"
             );
             assert!(
@@ -423,7 +414,7 @@ proptest! {
             // Only schedulers that copy are asked while nothing waits.
             let asked = |question: &&Question| {
                 question.unit.kind != UnitKind::Idle
-                    || makes_copies(&*built(text), question.backlog.blocked)
+                    || built(text).wants().idle_copies(question.backlog.blocked)
             };
             for question in questions.iter().filter(asked) {
                 let choice = check(text, &mut *one, question);

@@ -55,7 +55,7 @@ fn decide(scheduler: &mut dyn Scheduler, states: &[Vec<PathView>], units: &[Unit
     for round in 0..200 {
         for views in states {
             for unit in units {
-                let is_shown = scheduler.wants_streams() && unit.kind == UnitKind::Fresh;
+                let is_shown = scheduler.wants().streams && unit.kind == UnitKind::Fresh;
                 // 10 ms from one round to the next: waits and windows end.
                 let view = SendView {
                     unit: *unit,

@@ -12,7 +12,7 @@ pub(crate) mod view;
 
 use crate::trouble::Trouble;
 use anabranch_proto::sched::{
-    Choice, PathEvent, Reason, Scheduler, SchedulerFactory, SendView, UnitKind,
+    Choice, PathEvent, Reason, Scheduler, SchedulerFactory, SendView, UnitKind, Wants,
 };
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::PathId;
@@ -27,32 +27,22 @@ use view::{PyChoice, PyView};
 /// What counts as a hold because it is no answer of the view.
 const NO_ANSWER: Reason = Reason::Other("no-answer");
 
-/// What the engine asks about a scheduler before it asks the scheduler.
-#[derive(Debug, Clone, Copy, Default)]
-struct Wants {
-    copies: bool,
-    copies_while_busy: bool,
-    copies_while_blocked: bool,
-    streams: bool,
-}
-
-impl Wants {
-    fn of(scheduler: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let flag = |name: &str, usual: bool| match scheduler.getattr_opt(name)? {
-            Some(value) => value
-                .extract::<Option<bool>>()
-                .map(|flag| flag.unwrap_or(usual)),
-            None => Ok(usual),
-        };
-        let copies = flag("wants_copies", false)?;
-        let busy = flag("wants_copies_while_busy", copies)?;
-        Ok(Self {
-            copies,
-            copies_while_busy: busy,
-            copies_while_blocked: flag("wants_copies_while_blocked", busy)?,
-            streams: flag("wants_streams", false)?,
-        })
-    }
+/// What the attributes of a Python scheduler say that it wants.
+fn wants_of(scheduler: &Bound<'_, PyAny>) -> PyResult<Wants> {
+    let flag = |name: &str, usual: bool| match scheduler.getattr_opt(name)? {
+        Some(value) => value
+            .extract::<Option<bool>>()
+            .map(|flag| flag.unwrap_or(usual)),
+        None => Ok(usual),
+    };
+    let copies = flag("wants_copies", false)?;
+    let copies_while_busy = flag("wants_copies_while_busy", copies)?;
+    Ok(Wants {
+        copies,
+        copies_while_busy,
+        copies_while_blocked: flag("wants_copies_while_blocked", copies_while_busy)?,
+        streams: flag("wants_streams", false)?,
+    })
 }
 
 /// A scheduler for each connection, from a Python callable that makes one. Its name is `name`.
@@ -62,7 +52,7 @@ pub(crate) fn factory(
     about: &Bound<'_, PyAny>,
     trouble: &Arc<Trouble>,
 ) -> PyResult<SchedulerFactory> {
-    let wants = Wants::of(about)?;
+    let wants = wants_of(about)?;
     let (make, trouble) = (Arc::new(make.clone().unbind()), Arc::clone(trouble));
     Ok(SchedulerFactory::from_fn(name, move || {
         Box::new(FromPython {
@@ -222,19 +212,7 @@ impl Scheduler for FromPython {
         }
     }
 
-    fn wants_copies(&self) -> bool {
-        self.wants.copies
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.wants.streams
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.wants.copies_while_busy
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.wants.copies_while_blocked
+    fn wants(&self) -> Wants {
+        self.wants
     }
 }

@@ -79,7 +79,7 @@ impl Placement {
         if waiting.is_empty() {
             return streams.unacked_classes();
         }
-        if !streams.has_classes() || !self.scheduler.wants_copies_while_busy() {
+        if !streams.has_classes() || !self.scheduler.wants().copies_while_busy {
             return ClassSet::EMPTY;
         }
         streams.unacked_classes().without(waiting)
@@ -89,10 +89,8 @@ impl Placement {
     fn wants_copies(&self, streams: &Streams) -> bool {
         // Fresh data that waits for the peer's credit or for room in the send buffer waits for
         // the paths too: copies would take the time that frees either.
-        if streams.blockade().is_some() {
-            return self.scheduler.wants_copies_while_blocked();
-        }
-        self.scheduler.wants_copies()
+        let blocked = streams.blockade().is_some();
+        self.scheduler.wants().idle_copies(blocked)
     }
 
     /// Whether one packet may leave although no window has room.
@@ -176,14 +174,15 @@ impl Placement {
     ) -> Option<Job> {
         let of = ClassSet::of(next.class);
         let is_idle = next.kind == UnitKind::Idle;
-        if is_idle || self.scheduler.wants_copies_while_busy() {
+        let wants = self.scheduler.wants();
+        if is_idle || wants.copies_while_busy {
             self.fill_copies(sight, next.class, shown.views);
         }
         let can_copy = |path: &PathView| path.copyable && path.can_send(sight.now);
         if is_idle && !asked.idle && !shown.views.iter().any(can_copy) {
             return None;
         }
-        if self.scheduler.wants_streams() {
+        if wants.streams {
             sight.streams.fill_views(of, shown.streams);
         }
         let (views, streams) = (&**shown.views, &*shown.streams);

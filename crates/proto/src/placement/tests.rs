@@ -13,7 +13,7 @@ use crate::path::route::Route;
 use crate::path::shaper::Shape;
 use crate::path::state::{Path, PathOptions};
 use crate::recovery::PacketSpace;
-use crate::sched::{Decision, SchedulerFactory, SendView};
+use crate::sched::{Decision, SchedulerFactory, SendView, Wants};
 use crate::streams::Limits;
 use crate::wire::frame::PathStatus;
 use crate::wire::params::TransportParameters;
@@ -45,8 +45,8 @@ impl Scheduler for Scripted {
         }
     }
 
-    fn wants_copies(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants::COPIES
     }
 }
 

@@ -16,6 +16,7 @@ mod registry;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wants;
 
 pub(crate) use class::known as known_class;
 pub use class::{ClassSet, MAX_CLASSES};
@@ -24,6 +25,7 @@ pub use factory::SchedulerFactory;
 pub use min_rtt::MinRtt;
 pub use registry::{Entry, ParamDoc, Registry, Wrap, Wrapper};
 pub use view::{Backlog, MAX_STREAM_VIEWS, PathView, SendView, StreamView, Unit, UnitKind};
+pub use wants::Wants;
 
 use crate::path::PathSet;
 use crate::time::{Duration, Instant};
@@ -34,7 +36,7 @@ use std::fmt::Debug;
 /// Chooses a path for each scheduling unit.
 ///
 /// Called once per unit, which is one packet unless `chunk` is configured, and only while something
-/// waits to be sent or the scheduler [wants copies](Self::wants_copies). The same object runs in
+/// waits to be sent or the scheduler [wants copies](Wants::copies). The same object runs in
 /// the simulator, in emulated networks and on real links.
 pub trait Scheduler: Debug + Send {
     /// Where the next unit goes.
@@ -43,28 +45,9 @@ pub trait Scheduler: Debug + Send {
     /// Something happened on a path. The view already shows it.
     fn on_event(&mut self, _event: &PathEvent) {}
 
-    /// Whether [`Decision::Copy`] is ever answered. Only then are [`PathView::copyable`] and
-    /// selections without fresh data worth their cost.
-    fn wants_copies(&self) -> bool {
-        false
-    }
-
-    /// Whether [`SendView::streams`] is looked at. Only then is it worth filling.
-    fn wants_streams(&self) -> bool {
-        false
-    }
-
-    /// Whether copies are also made while fresh data waits: for a path, for the peer's credit or
-    /// for room in the send buffer. Otherwise [`PathView::copyable`] is filled only when there is
-    /// nothing else to send.
-    fn wants_copies_while_busy(&self) -> bool {
-        self.wants_copies()
-    }
-
-    /// Whether copies are also made while nothing new may be sent, because the peer's credit or the
-    /// send buffer is used up ([`Backlog::blocked`]).
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.wants_copies_while_busy()
+    /// What it has a use for: asked before each selection, since it may change.
+    fn wants(&self) -> Wants {
+        Wants::default()
     }
 }
 

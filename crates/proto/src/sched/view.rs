@@ -65,7 +65,7 @@ pub struct PathView {
     /// Paths of the same group share a bottleneck (RFC 8382); 0 means not known to share one.
     pub bottleneck: u16,
     /// Whether other paths carry unacknowledged data that this one has not carried. Filled only for
-    /// schedulers that [want copies](super::Scheduler::wants_copies).
+    /// schedulers that [want copies](super::Wants::copies).
     pub copyable: bool,
     /// When the data that a copy on this path would repeat was sent; `None` where nothing is
     /// [copyable](Self::copyable).
@@ -231,7 +231,7 @@ pub struct SendView<'a> {
     /// What is to be placed.
     pub unit: Unit,
     /// Streams with fresh data in the order they would be served, at most [`MAX_STREAM_VIEWS`].
-    /// Filled only for schedulers that [want streams](super::Scheduler::wants_streams).
+    /// Filled only for schedulers that [want streams](super::Wants::streams).
     pub streams: &'a [StreamView],
 }
 

@@ -2,7 +2,7 @@
 
 use anabranch_proto::path::PathSet;
 use anabranch_proto::sched::{
-    Choice, Decision, PathEvent, PathView, Reason, Scheduler, SchedulerFactory, SendView,
+    Choice, Decision, PathEvent, PathView, Reason, Scheduler, SchedulerFactory, SendView, Wants,
 };
 use anabranch_proto::wire::PathId;
 use std::fmt;
@@ -50,12 +50,16 @@ impl<F: FnMut(&SendView<'_>) -> Choice + Send> Scheduler for Ask<F> {
         events.push(*event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.copies
-    }
-
-    fn wants_streams(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        let copies = if self.copies {
+            Wants::COPIES
+        } else {
+            Wants::default()
+        };
+        Wants {
+            streams: true,
+            ..copies
+        }
     }
 }
 

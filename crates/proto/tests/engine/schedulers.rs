@@ -10,7 +10,9 @@ use crate::pair::{MBIT, Pair, Way};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::congestion;
 use anabranch_proto::path::PathSet;
-use anabranch_proto::sched::{Choice, Decision, Reason, Scheduler, SchedulerFactory, SendView};
+use anabranch_proto::sched::{
+    Choice, Decision, Reason, Scheduler, SchedulerFactory, SendView, Wants,
+};
 use anabranch_proto::wire::{Dir, PathId};
 use bytes::Bytes;
 use std::time::Duration;
@@ -38,8 +40,8 @@ impl Scheduler for Fool {
         }
     }
 
-    fn wants_copies(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants::COPIES
     }
 }
 

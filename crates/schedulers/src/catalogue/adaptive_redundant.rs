@@ -7,7 +7,7 @@
 
 use crate::catalogue::redundant::Redundant;
 use anabranch_proto::sched::{
-    Choice, Entry, ParamDoc, PathEvent, PathView, Scheduler, SendView, UnitKind, lowest_rtt,
+    Choice, Entry, ParamDoc, PathEvent, PathView, Scheduler, SendView, UnitKind, Wants, lowest_rtt,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::Duration;
@@ -78,12 +78,13 @@ impl Scheduler for AdaptiveRedundant {
         self.redundant.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        true
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.is_redundant
+    fn wants(&self) -> Wants {
+        Wants {
+            copies: true,
+            copies_while_busy: self.is_redundant,
+            copies_while_blocked: self.is_redundant,
+            ..Wants::default()
+        }
     }
 }
 
@@ -116,8 +117,8 @@ mod tests {
         assert!(!copies(&mut *scheduler, [20, 54]), "below 35");
         assert!(!copies(&mut *scheduler, [20, 65]), "45 is not more than 45");
         assert!(copies(&mut *scheduler, [20, 66]));
-        assert!(scheduler.wants_copies_while_busy());
+        assert!(scheduler.wants().copies_while_busy);
         assert!(!copies(&mut *scheduler, [54, 20]));
-        assert!(!scheduler.wants_copies_while_busy());
+        assert!(!scheduler.wants().copies_while_busy);
     }
 }

@@ -14,7 +14,7 @@ use crate::toolkit::{Patience, PerPath, delivered_rate};
 use anabranch_proto::path::PathState;
 use anabranch_proto::sched::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
-    lowest_rtt,
+    Wants, lowest_rtt,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::{Duration, Instant};
@@ -265,8 +265,11 @@ impl Scheduler for Affinity {
         self.patience.on_event(event);
     }
 
-    fn wants_streams(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants {
+            streams: true,
+            ..Wants::default()
+        }
     }
 }
 
@@ -372,7 +375,7 @@ mod tests {
     #[test]
     fn streams_keep_their_paths() {
         let mut scheduler = built("affinity");
-        assert!(scheduler.wants_streams());
+        assert!(scheduler.wants().streams);
         let stream = |id| StreamView {
             id: StreamId(id),
             priority: 0,

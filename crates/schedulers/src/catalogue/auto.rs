@@ -9,7 +9,7 @@
 use super::edpf::EarliestDelivery;
 use crate::wrappers::skew::{Skew, is_ordered};
 use crate::wrappers::{reinject, tail};
-use anabranch_proto::sched::{Choice, Entry, MinRtt, PathEvent, Scheduler, SendView};
+use anabranch_proto::sched::{Choice, Entry, MinRtt, PathEvent, Scheduler, SendView, Wants};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: crate::RECOMMENDED,
@@ -45,20 +45,8 @@ impl Scheduler for Auto {
         self.ordered.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.rest.wants_copies()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.rest.wants_copies_while_busy()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.rest.wants_copies_while_blocked()
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.rest.wants_streams()
+    fn wants(&self) -> Wants {
+        self.rest.wants()
     }
 }
 
@@ -92,7 +80,7 @@ mod tests {
         }
         assert!(answers("auto", &idle(&free)).contains("Copy"));
         let auto = built("auto");
-        assert!(auto.wants_copies() && auto.wants_copies_while_blocked());
+        assert!(auto.wants().copies && auto.wants().copies_while_blocked);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::toolkit::units::{micros, packet};
 use anabranch_proto::path::PathSet;
 use anabranch_proto::sched::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
-    lowest_rtt, rank,
+    Wants, lowest_rtt, rank,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::{Duration, Instant};
@@ -260,12 +260,11 @@ impl Scheduler for DeadlineRedundant {
         }
     }
 
-    fn wants_copies(&self) -> bool {
-        true
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.gate.is_some()
+    fn wants(&self) -> Wants {
+        Wants {
+            streams: self.gate.is_some(),
+            ..Wants::COPIES
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::toolkit::leaves;
 use anabranch_proto::path::PathSet;
 use anabranch_proto::sched::{
-    Choice, Decision, Entry, ParamDoc, Reason, Scheduler, SendView, UnitKind,
+    Choice, Decision, Entry, ParamDoc, Reason, Scheduler, SendView, UnitKind, Wants,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::wire::PathId;
@@ -79,8 +79,8 @@ impl Scheduler for Redundant {
         view.no_room()
     }
 
-    fn wants_copies(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants::COPIES
     }
 }
 

@@ -9,7 +9,7 @@ use crate::catalogue::ecf::{BETA, Rule, unassigned};
 use crate::toolkit::Patience;
 use anabranch_proto::sched::{
     Choice, Contest, Decision, Entry, MAX_STREAM_VIEWS, PathEvent, Reason, Scheduler, SendView,
-    StreamView, UnitKind,
+    StreamView, UnitKind, Wants,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::wire::{PathId, StreamId};
@@ -138,8 +138,11 @@ impl Scheduler for SaEcf {
         }
     }
 
-    fn wants_streams(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants {
+            streams: true,
+            ..Wants::default()
+        }
     }
 }
 
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn a_short_stream_waits_while_a_long_one_uses_the_slow_path() {
         let mut scheduler = built("sa-ecf");
-        assert!(scheduler.wants_streams());
+        assert!(scheduler.wants().streams);
         let on_slow = Choice {
             decision: Decision::SendStream {
                 path: PathId(1),

@@ -7,7 +7,7 @@
 use super::when_idle;
 use anabranch_proto::path::PathSet;
 use anabranch_proto::sched::{
-    Choice, Decision, ParamDoc, PathEvent, Reason, Scheduler, SendView, UnitKind, Wrapper,
+    Choice, Decision, ParamDoc, PathEvent, Reason, Scheduler, SendView, UnitKind, Wants, Wrapper,
 };
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
@@ -52,20 +52,12 @@ impl Scheduler for Copies {
         self.inner.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.mode == Mode::Idle || self.inner.wants_copies()
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.wants_streams()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.inner.wants_copies_while_blocked()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
+    fn wants(&self) -> Wants {
+        let idle = Wants {
+            copies: self.mode == Mode::Idle,
+            ..Wants::default()
+        };
+        self.inner.wants().or(idle)
     }
 }
 
@@ -105,7 +97,7 @@ mod tests {
             hold(Reason::NoRoom)
         );
         let mut eager = built("copies+min-rtt:copies.mode=idle");
-        assert!(eager.wants_copies());
+        assert!(eager.wants().copies);
         assert_eq!(eager.select(&idle(&paths)), copy(1));
         assert_eq!(
             eager.select(&fresh(&paths)),
@@ -127,7 +119,7 @@ mod tests {
         assert_eq!(copying.select(&fresh(&[fast, slow])), twice);
         let alone = copying.select(&fresh(&[fast, path(1, 50, 0)]));
         assert_eq!(alone, send(0, Reason::LowestRtt));
-        assert!(!copying.wants_copies(), "what went out alone stays alone");
+        assert!(!copying.wants().copies, "what went out alone stays alone");
         let costly = PathView { cost: 1, ..slow };
         assert_eq!(
             copying.select(&fresh(&[fast, costly])),

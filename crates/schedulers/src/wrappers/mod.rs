@@ -45,12 +45,8 @@ fn when_idle(
     worthwhile: impl Fn(&PathView) -> bool,
 ) -> Choice {
     // Those that make no copies now are not asked.
-    let wants = if view.backlog.blocked {
-        inner.wants_copies_while_blocked()
-    } else {
-        inner.wants_copies()
-    };
-    let own = wants.then(|| inner.select(view));
+    let makes_copies = inner.wants().idle_copies(view.backlog.blocked);
+    let own = makes_copies.then(|| inner.select(view));
     match own {
         Some(choice) if !matches!(choice.decision, Decision::Hold { .. }) => choice,
         hold => repeat(view, worthwhile)

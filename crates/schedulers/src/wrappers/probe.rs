@@ -4,7 +4,9 @@
 //! because of old figures would avoid it for ever.
 
 use crate::toolkit::Prober;
-use anabranch_proto::sched::{Choice, ParamDoc, PathEvent, PathView, Scheduler, SendView, Wrapper};
+use anabranch_proto::sched::{
+    Choice, ParamDoc, PathEvent, PathView, Scheduler, SendView, Wants, Wrapper,
+};
 use anabranch_proto::time::Duration;
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
@@ -48,20 +50,8 @@ impl Scheduler for Probe {
         self.prober.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.inner.wants_copies()
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.wants_streams()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.inner.wants_copies_while_blocked()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
+    fn wants(&self) -> Wants {
+        self.inner.wants()
     }
 }
 

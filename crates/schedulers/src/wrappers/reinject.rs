@@ -7,7 +7,7 @@
 //! packets under way elsewhere are repeated, whichever path carries them.
 
 use super::or_repeat;
-use anabranch_proto::sched::{Choice, PathEvent, Scheduler, SendView, Wrapper};
+use anabranch_proto::sched::{Choice, PathEvent, Scheduler, SendView, Wants, Wrapper};
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
     name: "reinject",
@@ -40,20 +40,11 @@ impl Scheduler for Reinject {
         self.inner.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.inner.wants_copies()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        true
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.wants_streams()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
+    fn wants(&self) -> Wants {
+        Wants {
+            copies_while_blocked: true,
+            ..self.inner.wants()
+        }
     }
 }
 
@@ -87,7 +78,7 @@ mod tests {
             send(0, Reason::LowestRtt),
             "new data goes first"
         );
-        assert!(reinject.wants_copies_while_blocked() && !reinject.wants_copies());
+        assert!(reinject.wants().copies_while_blocked && !reinject.wants().copies);
     }
 
     #[test]
@@ -119,8 +110,8 @@ mod tests {
             "tail+reinject+min-rtt",
             "probe+copies+reinject+min-rtt",
         ] {
-            assert!(built(spec).wants_copies_while_blocked(), "{spec}");
+            assert!(built(spec).wants().copies_while_blocked, "{spec}");
         }
-        assert!(!built("tail+min-rtt").wants_copies_while_blocked());
+        assert!(!built("tail+min-rtt").wants().copies_while_blocked);
     }
 }

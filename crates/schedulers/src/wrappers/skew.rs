@@ -10,7 +10,8 @@
 use crate::toolkit::units::nanos;
 use crate::toolkit::{Demoted, forecast, hold_for, lacks_room};
 use anabranch_proto::sched::{
-    Choice, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind, Wrapper, lowest_rtt, rank,
+    Choice, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind, Wants, Wrapper, lowest_rtt,
+    rank,
 };
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
@@ -67,20 +68,8 @@ impl Scheduler for Skew {
         self.inner.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.inner.wants_copies()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.inner.wants_copies_while_blocked()
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.wants_streams()
+    fn wants(&self) -> Wants {
+        self.inner.wants()
     }
 }
 

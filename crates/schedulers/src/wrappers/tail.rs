@@ -5,7 +5,7 @@
 //! path already and stays there alone.
 
 use super::or_repeat;
-use anabranch_proto::sched::{Choice, PathEvent, Scheduler, SendView, Wrapper};
+use anabranch_proto::sched::{Choice, PathEvent, Scheduler, SendView, Wants, Wrapper};
 
 pub(crate) const ENTRY: Wrapper = Wrapper {
     name: "tail",
@@ -38,20 +38,11 @@ impl Scheduler for Tail {
         self.inner.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        true
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.wants_streams()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.inner.wants_copies_while_blocked()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
+    fn wants(&self) -> Wants {
+        Wants {
+            copies: true,
+            ..self.inner.wants()
+        }
     }
 }
 
@@ -115,7 +106,7 @@ mod tests {
     fn while_something_waits_the_scheduler_inside_decides() {
         let paths = [with_copy(20), path(1, 50, 1)];
         let mut around = built("tail+min-rtt");
-        assert!(around.wants_copies() && !around.wants_copies_while_busy());
+        assert!(around.wants().copies && !around.wants().copies_while_busy);
         assert_eq!(around.select(&fresh(&paths)), send(0, Reason::LowestRtt));
     }
 

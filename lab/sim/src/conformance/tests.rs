@@ -3,7 +3,7 @@
 use super::*;
 use anabranch_link::{LinkConfig, Loss, Probability};
 use anabranch_proto::sched::{
-    Choice, Decision, Entry, Reason, Scheduler, SendView, UnitKind, lowest_rtt,
+    Choice, Decision, Entry, Reason, Scheduler, SendView, UnitKind, Wants, lowest_rtt,
 };
 
 fn few() -> Kit {
@@ -115,8 +115,11 @@ impl Scheduler for OneByOne {
         }
     }
 
-    fn wants_streams(&self) -> bool {
-        true
+    fn wants(&self) -> Wants {
+        Wants {
+            streams: true,
+            ..Wants::default()
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::catalogue::weighted::Weighted;
 use crate::toolkit::{Budget, Demoter, PerPath, delivered_rate, hold_for, leaves, lowest_by};
 use anabranch_proto::sched::{
     Choice, Decision, Entry, ParamDoc, PathEvent, PathView, Reason, Scheduler, SendView, UnitKind,
-    lowest_rtt, rank,
+    Wants, lowest_rtt, rank,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::Duration;
@@ -188,16 +188,8 @@ impl Scheduler for Atsss {
         self.demoter.on_event(event);
     }
 
-    fn wants_copies(&self) -> bool {
-        self.inner.wants_copies()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.inner.wants_copies_while_blocked()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
+    fn wants(&self) -> Wants {
+        self.inner.wants()
     }
 }
 

@@ -149,7 +149,7 @@ fn redundancy_with_limits_is_for_when_no_path_keeps_them() {
     assert_eq!(ask(0.02, 0.02).decision, send(0, Reason::Turn).decision);
     assert_eq!(ask(0.02, 0.02), copy(1));
     let mut always = built("atsss:mode=redundant");
-    assert!(always.wants_copies());
+    assert!(always.wants().copies);
     let paths = [busy(0, 20), with_copy(path(1, 20, 0.0))];
     assert_eq!(always.select(&fresh(&paths)), copy(1));
 }
@@ -157,7 +157,7 @@ fn redundancy_with_limits_is_for_when_no_path_keeps_them() {
 #[test]
 fn with_a_primary_path_only_critical_units_are_copied() {
     let mut steering = built("atsss:mode=redundant,primary");
-    assert!(!steering.wants_copies());
+    assert!(!steering.wants().copies);
     let paths = [path(0, 20, 0.0), path(1, 50, 0.0)];
     assert_eq!(steering.select(&fresh(&paths)), send(0, Reason::Priority));
     let mut view = fresh(&paths);

@@ -99,7 +99,7 @@ fn reinjection_goes_before_new_data_and_within_its_budget() {
 #[test]
 fn the_gate_opens_and_closes_with_the_urgency_of_streams() {
     let mut scheduler = built("deadline-redundant:gate=10/5,budget=1");
-    assert!(scheduler.wants_streams());
+    assert!(scheduler.wants().streams);
     let paths = [path(0, 30), copyable(1, 50, 100)];
     let mut copied = |priority: Option<i32>| {
         let stream = priority.map(|priority| StreamView {

@@ -23,7 +23,7 @@
 use crate::toolkit::units::micros;
 use crate::toolkit::{Demoter, PerPath, Prober};
 use anabranch_proto::sched::{
-    Choice, Decision, ParamDoc, PathEvent, PathView, Scheduler, SendView, UnitKind, Wrapper,
+    Choice, Decision, ParamDoc, PathEvent, PathView, Scheduler, SendView, UnitKind, Wants, Wrapper,
 };
 use anabranch_proto::spec::{Params, SpecError};
 use anabranch_proto::time::{Duration, Instant};
@@ -372,20 +372,8 @@ impl Scheduler for Guard {
         }
     }
 
-    fn wants_copies(&self) -> bool {
-        self.inner.wants_copies()
-    }
-
-    fn wants_streams(&self) -> bool {
-        self.inner.wants_streams()
-    }
-
-    fn wants_copies_while_blocked(&self) -> bool {
-        self.inner.wants_copies_while_blocked()
-    }
-
-    fn wants_copies_while_busy(&self) -> bool {
-        self.inner.wants_copies_while_busy()
+    fn wants(&self) -> Wants {
+        self.inner.wants()
     }
 }
 
