@@ -26,7 +26,7 @@ mod transfer;
 pub(crate) mod tunnel;
 pub(crate) mod uploads;
 
-pub(crate) use transfer::{Get, Key, Paths, Ping, Put, Speed, rate};
+pub(crate) use transfer::{Get, Key, Moving, Paths, Ping, Put, Speed, rate};
 
 /// The examples, with those of the laboratory where it is built in.
 macro_rules! examples {

@@ -3,12 +3,13 @@
 mod early;
 
 use self::early::{Asking, Early};
-use crate::args::Paths;
+use crate::args::{Moving, Paths};
 use crate::failure::{Failure, Outcome};
 use crate::files::REASON_HEADER;
 use crate::links;
 use crate::output;
-use crate::paths::Labels;
+use crate::output::progress::Progress;
+use crate::paths::{Direction, Labels};
 use crate::qlog;
 use crate::tickets::Tickets;
 use crate::trust::ClientTrust;
@@ -81,6 +82,21 @@ pub(crate) struct Options<'a> {
     pub(crate) early: Option<HeaderMap>,
 }
 
+impl<'a> Options<'a> {
+    /// What moving files needs.
+    pub(crate) fn of(moving: &'a Moving, sending: &'a Sending, quiet: bool) -> Self {
+        Self {
+            paths: &moving.paths,
+            sending,
+            quiet,
+            trust: &moving.trust,
+            qlog: moving.report.qlog.as_deref(),
+            timestamps: moving.timestamps,
+            early: None,
+        }
+    }
+}
+
 impl Session {
     /// Connects.
     ///
@@ -130,6 +146,11 @@ impl Session {
             early: Mutex::new(early),
             tickets,
         })
+    }
+
+    /// Watches and shows what transfers in one direction do.
+    pub(crate) fn progress(&self, direction: Direction, quiet: bool) -> Progress {
+        Progress::start(&self.connection, &self.labels, direction, quiet)
     }
 
     /// Sends a request's head.

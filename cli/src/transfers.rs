@@ -17,7 +17,7 @@
 //! # }
 //! ```
 
-use crate::args::{self, Paths, Report, uploads::Uploads};
+use crate::args::{self, Moving, Paths, Report, uploads::Uploads};
 use crate::commands::serve::Serving;
 use crate::commands::{get as getting, put as putting, transfer, tunnel};
 use crate::failure::{Failure, Outcome};
@@ -179,12 +179,7 @@ pub async fn get(
         urls: vec![url],
         recursive: false,
         force: what.force,
-        limit_rate: options.limit()?,
-        paths: options.paths()?,
-        tuning: options.tuning()?,
-        timestamps: options.timestamps,
-        trust: options.trust(),
-        report: options.report(),
+        moving: options.moving()?,
     };
     let kept = Kept::default();
     let tell = |done: &transfer::Transfer| kept.keep(done);
@@ -208,12 +203,7 @@ pub async fn put(
         url: word("url", &what.url)?,
         recursive: false,
         no_clobber: what.no_clobber,
-        limit_rate: options.limit()?,
-        paths: options.paths()?,
-        tuning: options.tuning()?,
-        timestamps: options.timestamps,
-        trust: options.trust(),
-        report: options.report(),
+        moving: options.moving()?,
     };
     let kept = Kept::default();
     let tell = |done: &transfer::Transfer| kept.keep(done);
@@ -358,6 +348,17 @@ pub async fn tunnels(control: Option<PathBuf>) -> Result<Vec<String>, Error> {
 }
 
 impl Options {
+    fn moving(&self) -> Result<Moving, Error> {
+        Ok(Moving {
+            limit_rate: self.limit()?,
+            paths: self.paths()?,
+            tuning: self.tuning()?,
+            timestamps: self.timestamps,
+            trust: self.trust(),
+            report: self.report(),
+        })
+    }
+
     fn paths(&self) -> Outcome<Paths> {
         Ok(Paths {
             specs: words("paths", &self.paths)?,

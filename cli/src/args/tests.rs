@@ -29,8 +29,8 @@ fn a_download_takes_paths_and_a_scheduler() {
     let Command::Get(get) = cli.unwrap().command else {
         panic!("not get")
     };
-    assert_eq!(get.paths.specs().len(), 2);
-    assert_eq!(get.tuning.scheduler.unwrap().name, "redundant");
+    assert_eq!(get.moving.paths.specs().len(), 2);
+    assert_eq!(get.moving.tuning.scheduler.unwrap().name, "redundant");
     assert_eq!(get.urls[0].file_name(), Some("f"));
 }
 
@@ -38,6 +38,7 @@ fn a_download_takes_paths_and_a_scheduler() {
 fn paths_per_interface_is_a_default_for_paths_that_do_not_say() {
     let specs = |line: &str| match parse(line).unwrap().command {
         Command::Get(get) => get
+            .moving
             .paths
             .specs()
             .iter()

@@ -69,20 +69,9 @@ pub(crate) struct Paths {
     pub(crate) connect_timeout: Duration,
 }
 
+/// How files are moved, in whichever direction.
 #[derive(Debug, Args)]
-pub(crate) struct Get {
-    /// Files on the server: what `serve` printed, a slash and a name
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) urls: Vec<ServerUrl>,
-    /// Where to put it: a file, a directory, or `-` for stdout [default: the URL's last part, here]
-    #[arg(short, long, value_name = "FILE|DIR|-")]
-    pub(crate) output: Option<PathBuf>,
-    /// Fetch directories with all that is in them
-    #[arg(short, long)]
-    pub(crate) recursive: bool,
-    /// Replace files that are here already and differ
-    #[arg(short, long)]
-    pub(crate) force: bool,
+pub(crate) struct Moving {
     /// Bytes a second at most, all paths together: 500k, 10M
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub(crate) limit_rate: Option<ByteSize>,
@@ -100,6 +89,24 @@ pub(crate) struct Get {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// Files on the server: what `serve` printed, a slash and a name
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) urls: Vec<ServerUrl>,
+    /// Where to put it: a file, a directory, or `-` for stdout [default: the URL's last part, here]
+    #[arg(short, long, value_name = "FILE|DIR|-")]
+    pub(crate) output: Option<PathBuf>,
+    /// Fetch directories with all that is in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Replace files that are here already and differ
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) moving: Moving,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Put {
     /// Files to send
     #[arg(required = true, value_name = "FILE")]
@@ -112,20 +119,8 @@ pub(crate) struct Put {
     /// Do not replace files that exist
     #[arg(long)]
     pub(crate) no_clobber: bool,
-    /// Bytes a second at most, all paths together: 500k, 10M
-    #[arg(long, value_name = "BYTES", value_parser = rate)]
-    pub(crate) limit_rate: Option<ByteSize>,
     #[command(flatten)]
-    pub(crate) paths: Paths,
-    #[command(flatten)]
-    pub(crate) tuning: Tuning,
-    /// Exchange timestamps, so that schedulers know forward delays and not round trips alone
-    #[arg(long)]
-    pub(crate) timestamps: bool,
-    #[command(flatten)]
-    pub(crate) trust: ClientTrust,
-    #[command(flatten)]
-    pub(crate) report: Report,
+    pub(crate) moving: Moving,
 }
 
 #[derive(Debug, Args)]

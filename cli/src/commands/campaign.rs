@@ -140,7 +140,7 @@ impl Watch {
         let total = plan.runs.len() as u64;
         let runs = if total == 1 { "run" } else { "runs" };
         let template = format!("{{bar:24}} {{pos}}/{{len}} {runs}, {{eta}} left {{wide_msg}}");
-        let bar = progress::bar(Some(total), how.quiet, &template);
+        let bar = progress::bar(total, how.quiet, &template);
         let shown = !bar.is_hidden();
         if shown {
             bar.enable_steady_tick(Duration::from_secs(1));

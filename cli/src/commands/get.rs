@@ -21,7 +21,7 @@ mod stdout;
 use self::batch::Batch;
 use self::plan::{Place, Plan};
 use super::interrupted;
-use super::transfer::{ConnectionReport, Tell, Transfer};
+use super::transfer::{ConnectionReport, Talk, Tell, Transfer};
 use crate::args::Get;
 use crate::failure::{Failure, Outcome};
 use crate::files::partial::PartFile;
@@ -45,7 +45,7 @@ const SAME_INTERRUPT: Duration = Duration::from_millis(500);
 /// Runs the command.
 pub(crate) async fn run(args: &Get, names: &Names, quiet: bool) -> Outcome {
     let (stop, stopped) = watch::channel(false);
-    let tell = |transfer: &Transfer| transfer.tell(quiet, args.report.json);
+    let tell = |transfer: &Transfer| transfer.tell(quiet, args.moving.report.json);
     let work = fetch(args, names, quiet, &tell, &stopped);
     tokio::pin!(work);
     tokio::select! {
@@ -73,7 +73,7 @@ pub(crate) async fn fetch(
     tell: Tell<'_>,
     stop: &watch::Receiver<bool>,
 ) -> Outcome {
-    let sending = args.tuning.resolve(names)?;
+    let sending = args.moving.tuning.resolve(names)?;
     let plan = Plan::new(args)?;
     plan.check_targets(plan.urls())?;
     let asked = Asked {
@@ -142,10 +142,14 @@ async fn with_session(
         }
     };
     let connected = started.elapsed();
-    let limit = Limit::new(args.limit_rate);
+    let limit = Limit::new(args.moving.limit_rate);
     let run = Run {
         args,
-        quiet,
+        talk: Talk {
+            json: args.moving.report.json,
+            quiet,
+            each: !args.recursive,
+        },
         session: &session,
         limit: &limit,
         stopped,
@@ -159,13 +163,8 @@ async fn with_session(
 async fn open(asked: Asked<'_>, url: &ServerUrl) -> Outcome<Session> {
     let args = asked.args;
     let options = Options {
-        paths: &args.paths,
-        sending: asked.sending,
-        quiet: asked.quiet,
-        trust: &args.trust,
-        qlog: args.report.qlog.as_deref(),
-        timestamps: args.timestamps,
         early: early(args, asked.plan, url),
+        ..Options::of(&args.moving, asked.sending, asked.quiet)
     };
     Session::open(url, &options).await
 }
@@ -191,7 +190,7 @@ fn early(args: &Get, plan: &Plan, url: &ServerUrl) -> Option<HeaderMap> {
 #[derive(Clone)]
 struct Run<'a> {
     args: &'a Get,
-    quiet: bool,
+    talk: Talk,
     session: &'a Session,
     limit: &'a Limit,
     stopped: watch::Receiver<bool>,
@@ -246,7 +245,7 @@ impl Run<'_> {
 
     async fn list(&self, url: &ServerUrl) -> Outcome {
         let entries = self.or_stopped(listing::fetch(self, url)).await?;
-        if self.args.report.json {
+        if self.talk.json {
             output::json(&entries)
         } else {
             output::raw(crate::files::listing::to_text(&entries).as_bytes())
@@ -254,14 +253,7 @@ impl Run<'_> {
     }
 
     fn progress(&self) -> Progress {
-        Progress::start(
-            &self.session.connection,
-            &self.session.labels,
-            Direction::In,
-            0,
-            Some(0),
-            self.quiet,
-        )
+        self.session.progress(Direction::In, self.talk.quiet)
     }
 
     /// Works until done, or until the user interrupts the command.

@@ -14,7 +14,7 @@ mod plan;
 
 use self::plan::Plan;
 use super::interrupted;
-use super::transfer::{ConnectionReport, Tell, Transfer};
+use super::transfer::{ConnectionReport, Talk, Tell, Transfer};
 use crate::args::Put;
 use crate::failure::{Failure, Outcome};
 use crate::limit::Limit;
@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 
 /// Runs the command.
 pub(crate) async fn run(args: &Put, names: &Names, quiet: bool) -> Outcome {
-    let tell = |transfer: &Transfer| transfer.tell(quiet, args.report.json);
+    let tell = |transfer: &Transfer| transfer.tell(quiet, args.moving.report.json);
     send(args, names, quiet, &tell, interrupted()).await
 }
 
@@ -40,27 +40,23 @@ pub(crate) async fn send(
     tell: Tell<'_>,
     stop: impl Future<Output = ()>,
 ) -> Outcome {
-    let sending = args.tuning.resolve(names)?;
+    let sending = args.moving.tuning.resolve(names)?;
     let plan = Plan::new(args)?;
-    let options = Options {
-        paths: &args.paths,
-        sending: &sending,
-        quiet,
-        trust: &args.trust,
-        qlog: args.report.qlog.as_deref(),
-        timestamps: args.timestamps,
-        early: None,
-    };
+    let options = Options::of(&args.moving, &sending, quiet);
     tokio::pin!(stop);
     let started = Instant::now();
     let session = tokio::select! {
         session = Session::open(&args.url, &options) => session?,
         () = &mut stop => return Err(Failure::failed("interrupted while connecting")),
     };
-    let limit = Limit::new(args.limit_rate);
+    let limit = Limit::new(args.moving.limit_rate);
     let run = Run {
         args,
-        quiet,
+        talk: Talk {
+            json: args.moving.report.json,
+            quiet,
+            each: !args.recursive,
+        },
         session: &session,
         limit: &limit,
         connected: started.elapsed(),
@@ -79,7 +75,7 @@ pub(crate) async fn send(
 /// What all transfers over one connection share.
 struct Run<'a> {
     args: &'a Put,
-    quiet: bool,
+    talk: Talk,
     session: &'a Session,
     limit: &'a Limit,
     /// How long it took to connect.
@@ -113,14 +109,7 @@ impl Run<'_> {
     }
 
     fn progress(&self) -> Progress {
-        Progress::start(
-            &self.session.connection,
-            &self.session.labels,
-            Direction::Out,
-            0,
-            Some(0),
-            self.quiet,
-        )
+        self.session.progress(Direction::Out, self.talk.quiet)
     }
 
     /// Whether further files would fail too, so that they need not be tried.

@@ -36,11 +36,11 @@ struct Shared {
 }
 
 /// A bar for so many steps, which is only drawn if a person is looking.
-pub(crate) fn bar(total: Option<u64>, quiet: bool, template: &str) -> ProgressBar {
+pub(crate) fn bar(total: u64, quiet: bool, template: &str) -> ProgressBar {
     let bar = if quiet || !is_interactive() {
         ProgressBar::hidden()
     } else {
-        total.map_or_else(ProgressBar::no_length, ProgressBar::new)
+        ProgressBar::new(total)
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
@@ -49,25 +49,20 @@ pub(crate) fn bar(total: Option<u64>, quiet: bool, template: &str) -> ProgressBa
 }
 
 impl Progress {
-    /// Starts watching. `done` of `total` bytes are there already.
+    /// Starts watching. Nothing is [expected](Self::expect) yet.
     pub(crate) fn start(
         connection: &Connection,
         labels: &Labels,
         direction: Direction,
-        done: u64,
-        total: Option<u64>,
         quiet: bool,
     ) -> Self {
         let template = "{bar:24} {decimal_bytes}/{decimal_total_bytes} {eta} {wide_msg}";
-        let bar = bar(total, quiet, template);
-        // What is there already must not count towards the rate.
-        bar.set_position(done);
-        bar.reset_eta();
+        let bar = bar(0, quiet, template);
         let shared = Arc::new(Shared {
             connection: connection.clone(),
             labels: labels.clone(),
             direction,
-            done: AtomicU64::new(done),
+            done: AtomicU64::new(0),
             samples: Mutex::default(),
             bar,
         });

@@ -5,7 +5,7 @@ use super::claims::Claims;
 use super::file::{self, Broken};
 use super::listing;
 use super::plan::{Job, Place, Plan, make};
-use crate::commands::transfer::{AT_ONCE, Talk, Tally};
+use crate::commands::transfer::{AT_ONCE, Tally};
 use crate::failure::{Failure, Outcome};
 use crate::files::MAX_DEPTH;
 use crate::files::listing::Entry;
@@ -188,7 +188,7 @@ impl Batch {
             while let Some((job, done)) = under_way.next().await {
                 match done.map(|done| done.map_err(Broken::into_failure)) {
                     None => {}
-                    Some(Ok(report)) => result = tally.add(&report, talk(run)),
+                    Some(Ok(report)) => result = tally.add(&report, run.talk),
                     Some(Err(Failure::PipeClosed)) => result = Err(Failure::PipeClosed),
                     Some(Err(failure)) => failure.tell_of(&job.url.request_path()),
                 }
@@ -203,7 +203,7 @@ impl Batch {
         let failed = total - tally.files();
         let rows = samples.rows(Direction::In, &run.session.labels);
         let durations = (started.elapsed(), connected);
-        tally.summary(run.session, talk(run), durations, failed, rows)?;
+        tally.summary(run.session, run.talk, durations, failed, rows)?;
         if failed == 0 {
             return Ok(());
         }
@@ -216,14 +216,6 @@ impl Batch {
 /// Whether further files would fail too, so that they need not be tried.
 fn is_over(run: &Run<'_>) -> bool {
     *run.stopped.borrow() || run.session.connection.close_reason().is_some()
-}
-
-fn talk(run: &Run<'_>) -> Talk {
-    Talk {
-        json: run.args.report.json,
-        quiet: run.quiet,
-        each: !run.args.recursive,
-    }
 }
 
 #[cfg(test)]

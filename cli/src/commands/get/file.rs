@@ -230,7 +230,7 @@ impl Download<'_> {
             self.part
                 .begin(offer.etag.as_deref())
                 .map_err(|error| self.disk(&error))?;
-        } else if !self.run.quiet {
+        } else if !self.run.talk.quiet {
             output::say(format!("going on after {}", units::bytes(offer.start)));
         }
         Ok(self
@@ -309,7 +309,7 @@ impl Fetched {
 /// The header fields of a request for a file, or for the rest of it.
 pub(super) fn headers(args: &Get, point: Option<&ResumePoint>) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    args.tuning.to_headers(&mut headers);
+    args.moving.tuning.to_headers(&mut headers);
     if let Some(point) = point
         && let Ok(etag) = HeaderValue::try_from(&point.etag)
         && let Ok(range) = HeaderValue::try_from(format!("bytes={}-", resume_at(point)))

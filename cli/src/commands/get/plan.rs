@@ -55,7 +55,7 @@ impl Plan {
                 let failure = Failure::usage("a directory cannot go to stdout");
                 return Err(failure.hint("say `-o DIR`, or leave out `-r`"));
             }
-            if args.report.json {
+            if args.moving.report.json {
                 let failure = Failure::usage("the file and `--json` would both go to stdout");
                 return Err(failure.hint("say `-o FILE`, or leave out `--json`"));
             }

@@ -4,7 +4,7 @@
 use super::Run;
 use super::file::{self, refused};
 use super::plan::{Job, Plan};
-use crate::commands::transfer::{AT_ONCE, Talk, Tally};
+use crate::commands::transfer::{AT_ONCE, Tally};
 use crate::failure::{Failure, Outcome};
 use crate::output::progress::Progress;
 use crate::output::units;
@@ -36,7 +36,7 @@ pub(super) async fn send(run: &Run<'_>, plan: Plan) -> Outcome {
     let duration = (started.elapsed(), run.connected);
     let lost = made.lost.len() as u64;
     tally.lost_directories(lost);
-    tally.summary(run.session, talk(run), duration, failed, rows)?;
+    tally.summary(run.session, run.talk, duration, failed, rows)?;
     if failed + lost == 0 {
         return Ok(());
     }
@@ -51,14 +51,6 @@ pub(super) async fn send(run: &Run<'_>, plan: Plan) -> Outcome {
     Err(Failure::failed(what).hint(hint))
 }
 
-fn talk(run: &Run<'_>) -> Talk {
-    Talk {
-        json: run.args.report.json,
-        quiet: run.quiet,
-        each: !run.args.recursive,
-    }
-}
-
 async fn send_all(run: &Run<'_>, jobs: &[Job], progress: &Progress, tally: &mut Tally) -> Outcome {
     let mut under_way = stream::iter(jobs)
         .map(|job| async move {
@@ -71,7 +63,7 @@ async fn send_all(run: &Run<'_>, jobs: &[Job], progress: &Progress, tally: &mut 
     while let Some((job, sent)) = under_way.next().await {
         match sent {
             None => {}
-            Some(Ok(report)) => tally.add(&report, talk(run))?,
+            Some(Ok(report)) => tally.add(&report, run.talk)?,
             Some(Err(failure)) => failure.tell_of(&job.local.display().to_string()),
         }
     }

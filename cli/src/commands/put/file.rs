@@ -96,7 +96,7 @@ impl Upload<'_> {
         }
         // The last byte is sent again, so that there is always something to send.
         let start = known.offset.min(self.version.length.saturating_sub(1));
-        if start > 0 && !self.run.quiet {
+        if start > 0 && !self.run.talk.quiet {
             output::say(format!("going on after {}", units::bytes(start)));
         }
         let copy = file.try_clone().map_err(|error| disk(self.job, &error))?;
@@ -157,7 +157,7 @@ impl Upload<'_> {
             });
         }
         let since = Instant::now();
-        let mut told = self.run.quiet;
+        let mut told = self.run.talk.quiet;
         loop {
             let mut headers = HeaderMap::new();
             headers.insert(UPLOAD_HEADER, self.tag());

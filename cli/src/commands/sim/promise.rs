@@ -76,7 +76,7 @@ async fn measure(
     stop: &Arc<AtomicBool>,
 ) -> Outcome<Vec<Measured>> {
     let template = "{bar:24} {pos}/{len} worlds, {eta} left";
-    let bar = progress::bar(Some(promise.worlds), quiet, template);
+    let bar = progress::bar(promise.worlds, quiet, template);
     if !bar.is_hidden() {
         bar.enable_steady_tick(Duration::from_secs(1));
     }
