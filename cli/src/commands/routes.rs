@@ -3,8 +3,8 @@
 use crate::args::Routes;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use anabranch_net::error::NetlinkError;
 use anabranch_net::interfaces::{self, Interface};
-use anabranch_net::netlink::NetlinkError;
 use anabranch_net::routes::{self, Plan, Routing};
 use nix::errno::Errno;
 

@@ -10,14 +10,14 @@ use tokio::time::Instant as TokioInstant;
 /// so that tokens sealed before a restart still have a meaningful age. After that only the
 /// monotonic clock counts: a step of the wall clock does not change engine time.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub(crate) struct Clock {
     started: TokioInstant,
     offset_nanos: u64,
 }
 
 impl Clock {
     /// A clock that starts at the wall clock's time.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -28,22 +28,16 @@ impl Clock {
     }
 
     /// The current time. Never decreases.
-    pub fn now(&self) -> Instant {
+    pub(crate) fn now(self) -> Instant {
         Instant::from_nanos(self.offset_nanos) + self.started.elapsed()
     }
 
     /// Converts `instant` to the runtime's clock, for timers; a time in the far future if the
     /// runtime cannot represent it.
-    pub fn to_tokio(&self, instant: Instant) -> TokioInstant {
+    pub(crate) fn to_tokio(self, instant: Instant) -> TokioInstant {
         let elapsed = instant.since(Instant::from_nanos(self.offset_nanos));
         // A year is longer than any timer, and every platform's clock can represent it.
         self.started + elapsed.min(Duration::from_secs(365 * 24 * 3600))
-    }
-}
-
-impl Default for Clock {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Errors of the asynchronous handles.
 
+pub use crate::netlink::NetlinkError;
+
 use crate::engine::{self, ConnectionError};
 use std::io;
 
@@ -141,7 +143,7 @@ pub enum ConnectError {
     AllFailed(Vec<(String, ConnectError)>),
     /// The interfaces cannot be listed.
     #[error(transparent)]
-    Netlink(#[from] crate::netlink::NetlinkError),
+    Netlink(#[from] NetlinkError),
     /// The endpoint was closed.
     #[error("the endpoint is closed")]
     EndpointClosed,

@@ -43,7 +43,7 @@
 //! The examples `client`, `server`, `two-paths` and `datagrams` are programs of their own;
 //! `event-loop` drives the engine without this crate.
 
-pub mod clock;
+mod clock;
 pub mod connection;
 mod datagrams;
 pub mod defaults;
@@ -59,8 +59,8 @@ pub mod interfaces;
 pub mod manager;
 #[cfg(test)]
 mod namespace;
-pub mod netlink;
-pub mod race;
+mod netlink;
+mod race;
 pub mod routes;
 pub mod sockets;
 mod state;

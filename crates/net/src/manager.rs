@@ -16,6 +16,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use crate::race::race;
 pub use table::{EntryState, PathEntry};
 
 use crate::connection::{Connection, Notice, PathNotices, WeakConnection};
@@ -25,7 +26,6 @@ use crate::error::ConnectError;
 use crate::interfaces::spec::{Candidate, PathSpec, SpecOptions, resolve};
 use crate::interfaces::{Change, Interface, Watch};
 use crate::netlink::NetlinkError;
-use crate::race::race;
 use crate::sockets::SocketConfig;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::wire::frame::PathStatus;

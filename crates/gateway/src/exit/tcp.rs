@@ -4,7 +4,7 @@ use super::allow::Allow;
 use super::names::Names;
 use crate::refusal::Refusal;
 use anabranch_masque::Target;
-use anabranch_net::race::race;
+use anabranch_net::manager::race;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
