@@ -4,7 +4,7 @@ use crate::rules::{Doors, QlogAt, Rules};
 use crate::serve::serve;
 use anabranch_lab::hosts::{Answer, Ask, Carrier, HostPath, HostReport, Job, JobFlow, Ready, Role};
 use anabranch_lab::machine::Machine;
-use anabranch_lab::scenario::{FlowKind, Profile, Settings, Way};
+use anabranch_lab::scenario::{FlowKind, Profile, Settings, Usage, Way};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,10 +118,7 @@ fn path(role: Role, number: u8) -> HostPath {
         local,
         remote,
         opens: Duration::ZERO,
-        backup: false,
-        weight: 1,
-        priority: 0,
-        cost: 0,
+        usage: Usage::default(),
     }
 }
 
@@ -378,7 +375,7 @@ async fn a_path_is_opened_at_its_time_and_a_backup_carries_nothing() {
     assert!(first.unwrap().t_s >= 0.5);
     for job in &mut jobs {
         job.paths[1].opens = Duration::ZERO;
-        job.paths[1].backup = true;
+        job.paths[1].usage.backup = true;
         if let Carrier::Anabranch { scheduler, .. } = &mut job.carrier {
             *scheduler = None;
         }

@@ -10,7 +10,7 @@ use anabranch_lab::hosts::{
     Answer, Ask, Carrier, Host, HostError, HostPath, HostReport, Job, JobFlow, Role, merge,
 };
 use anabranch_lab::results::Status;
-use anabranch_lab::scenario::{Document, FlowKind, Profile, Scenario, Settings, Way};
+use anabranch_lab::scenario::{Document, FlowKind, Profile, Scenario, Settings, Usage, Way};
 use anabranch_net::identity::Identity;
 use anabranch_testbed::{LinkSpec, Need, Node, Rate, Testbed};
 use std::net::{IpAddr, SocketAddr};
@@ -61,10 +61,7 @@ fn job_of(role: Role, carrier: &Carrier, flow: JobFlow, address: &Address) -> Jo
         local: address(role, number),
         remote: address(other, number),
         opens: Duration::ZERO,
-        backup: false,
-        weight: 1,
-        priority: 0,
-        cost: 0,
+        usage: Usage::default(),
     });
     Job {
         run_id: "run-1".to_owned(),

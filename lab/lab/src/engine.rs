@@ -1,10 +1,12 @@
 //! Turns a scenario's transport into settings of the engine, for any driver.
 
-use crate::scenario::{Profile, Settings, Transport};
+use crate::scenario::{Profile, Settings, Transport, Usage};
 use anabranch_proto::config::{Rescue, TransportConfig};
+use anabranch_proto::path::PathOptions;
 use anabranch_proto::sched::SchedulerFactory;
 use anabranch_proto::spec::{Spec, SpecError};
 use anabranch_proto::streams::Release;
+use anabranch_proto::wire::frame::PathStatus;
 use anabranch_schedulers::Names;
 use anabranch_sim::profile;
 
@@ -73,6 +75,21 @@ pub fn turns(scheduler: Option<&Spec>, paths: &[(usize, u32)]) -> Vec<u32> {
     let given: Vec<u32> = spec.params.clone().list("weights").unwrap_or_default();
     let weight = |(index, weight): &(usize, u32)| given.get(*index).copied().unwrap_or(*weight);
     paths.iter().map(|path| weight(path).max(1)).collect()
+}
+
+/// The options of a path that is to be used so.
+pub fn path_options(usage: Usage) -> PathOptions {
+    PathOptions {
+        status: if usage.backup {
+            PathStatus::Backup
+        } else {
+            PathStatus::Available
+        },
+        weight: usage.weight,
+        priority: usage.priority,
+        cost: usage.cost,
+        ..PathOptions::default()
+    }
 }
 
 /// Applies what depends on the profile.

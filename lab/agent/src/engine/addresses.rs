@@ -138,6 +138,7 @@ fn move_all(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_lab::scenario::Usage;
     use anabranch_net::interfaces::{Address, Kind};
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -196,10 +197,7 @@ mod tests {
             local,
             remote: IpAddr::from([10, 0, 9, 9]),
             opens: Duration::ZERO,
-            backup: false,
-            weight: 1,
-            priority: 0,
-            cost: 0,
+            usage: Usage::default(),
         };
         let verdict = |path: &HostPath, interfaces: &[Interface]| judge(path, local, interfaces);
         let both = [interface("eth0", &[[10, 0, 0, 7], [10, 0, 0, 1]])];

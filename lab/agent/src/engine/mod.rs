@@ -12,7 +12,7 @@ use crate::ledger::{Ledger, is_source};
 use crate::rules::{Doors, Rules};
 use crate::run::Ending;
 use crate::series::{Now, PathNow};
-use anabranch_lab::engine::{Setup, ends};
+use anabranch_lab::engine::{Setup, ends, path_options};
 use anabranch_lab::hosts::{Carrier, HostPath, HostReport, Job, Ready, Role};
 use anabranch_lab::scenario::{Profile, Way};
 use anabranch_net::engine::{
@@ -268,7 +268,7 @@ impl Host {
         let plan = |index: usize, open| paths::Plan {
             socket: moves[index].clone(),
             remote: ready.listens[index],
-            options: paths::options(&paths[index]),
+            options: path_options(paths[index].usage),
             opens: paths[index].opens,
             open,
         };

@@ -3,11 +3,11 @@
 
 use super::Host;
 use crate::ledger::Ledger;
+use anabranch_lab::engine::path_options;
 use anabranch_lab::hosts::HostPath;
 use anabranch_net::engine::{MigrateError, OpenPathError, PathNotice, PathOptions, PathStats};
 use anabranch_net::{Connection, Notice, PathNotices};
 use anabranch_proto::datagram::{SocketId, Tuple};
-use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{PathId, TransportErrorCode};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,21 +22,6 @@ const RETRY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50
 
 /// The code with which a path is abandoned when its address is gone.
 const PATH_UNSTABLE: TransportErrorCode = TransportErrorCode::PATH_UNSTABLE_OR_POOR;
-
-/// The options of a path, from the job.
-pub(super) fn options(path: &HostPath) -> PathOptions {
-    PathOptions {
-        status: if path.backup {
-            PathStatus::Backup
-        } else {
-            PathStatus::Available
-        },
-        weight: path.weight,
-        priority: path.priority,
-        cost: path.cost,
-        ..PathOptions::default()
-    }
-}
 
 /// One path that a client keeps open.
 #[derive(Debug, Clone)]
@@ -193,7 +178,7 @@ pub(super) async fn follow(connection: Connection, host: Arc<Host>) {
 
 fn use_as_planned(connection: &Connection, host: &Host, id: PathId, tuple: &Tuple) {
     let index = host.index_of(id, tuple);
-    set_options(connection, id, options(&host.job.paths[index]));
+    set_options(connection, id, path_options(host.job.paths[index].usage));
 }
 
 fn set_options(connection: &Connection, id: PathId, options: PathOptions) {

@@ -85,7 +85,7 @@ impl Stripe {
             .paths
             .iter()
             .enumerate()
-            .map(|(index, path)| (index, path.weight))
+            .map(|(index, path)| (index, path.usage.weight))
             .collect();
         let processing = settings.processing.unwrap_or(false);
         Some(Self {

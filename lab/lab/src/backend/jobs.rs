@@ -5,7 +5,7 @@ use super::netns::tools::kernel_name;
 use super::refusal::Refusal;
 use crate::hosts::{Carrier, HostPath, Job, JobFlow, Role};
 use crate::plan::Run;
-use crate::scenario::{Kind, Scenario};
+use crate::scenario::{Kind, Scenario, Usage};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -113,10 +113,7 @@ pub(super) fn path(scenario: &Scenario, index: usize, end: End) -> HostPath {
         local: end.local,
         remote: end.remote,
         opens: if first { Duration::ZERO } else { path.opens },
-        backup: path.backup,
-        weight: path.weight,
-        priority: path.priority,
-        cost: path.cost,
+        usage: path.usage,
     }
 }
 
@@ -128,9 +125,6 @@ pub(super) fn sole_path(name: &str, [local, remote]: [IpAddr; 2]) -> HostPath {
         local,
         remote,
         opens: Duration::ZERO,
-        backup: false,
-        weight: 1,
-        priority: 0,
-        cost: 0,
+        usage: Usage::default(),
     }
 }

@@ -124,7 +124,7 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
 mod tests {
     use super::*;
     use crate::hosts::{HostPath, JobFlow, Role};
-    use crate::scenario::Way;
+    use crate::scenario::{Usage, Way};
 
     fn job() -> Job {
         let address = |host| std::net::IpAddr::from([10, 0, 0, host]);
@@ -141,10 +141,7 @@ mod tests {
                 local: address(1),
                 remote: address(2),
                 opens: Duration::ZERO,
-                backup: false,
-                weight: 1,
-                priority: 0,
-                cost: 0,
+                usage: Usage::default(),
             }],
             flows: vec![JobFlow {
                 kind: FlowKind::BulkBytes(1),

@@ -2,7 +2,7 @@
 
 use crate::contender::Terms;
 use crate::machine::Machine;
-use crate::scenario::{FlowKind, Profile, Settings, Way, named};
+use crate::scenario::{FlowKind, Profile, Settings, Usage, Way, named};
 use anabranch_proto::spec::Spec;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -98,14 +98,9 @@ pub struct HostPath {
     pub remote: IpAddr,
     /// When the client opens it, counted from the start.
     pub opens: Duration,
-    /// Whether it is a backup.
-    pub backup: bool,
-    /// The user's weight.
-    pub weight: u32,
-    /// The user's priority.
-    pub priority: i32,
-    /// The user's cost.
-    pub cost: u32,
+    /// How it is used.
+    #[serde(flatten)]
+    pub usage: Usage,
 }
 
 /// One flow, with its start time drawn.

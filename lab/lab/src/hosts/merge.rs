@@ -7,7 +7,6 @@
 use super::{HostBin, HostReport, PathReport};
 use crate::results::{Bin, Outcome, PathOutcome, Status};
 use crate::scenario::{FlowKind, Kind, Scenario, Way};
-use crate::stats::quantile;
 use std::time::Duration;
 
 mod series;
@@ -174,13 +173,11 @@ impl View<'_> {
         let (sender, receiver) = (self.sender, self.receiver);
         let waits = receiver.reseq_wait_s;
         let last = receiver.last_byte_s.map(|time| time + self.lag_s);
-        let times = self.unit_times();
-        let quantiles = [0.5, 0.95, 0.99].map(|share| quantile(&times, share));
         let packets = self.links.iter().map(|link| {
             let both = [link.forward.packets, link.backward.packets];
             both.into_iter().flatten().sum::<u64>()
         });
-        Outcome {
+        let mut outcome = Outcome {
             bytes: receiver.received_bytes,
             handshake_s: client.handshake_s.or(server.handshake_s),
             first_byte_s: receiver.first_byte_s.map(|time| time + self.lag_s),
@@ -198,21 +195,14 @@ impl View<'_> {
             blocked_receive_s: sender.blocked_receive_s,
             blocked_send_s: sender.blocked_send_s,
             blocked_hold_s: sender.blocked_hold_s,
-            units: times.len() as u64,
             late_units: self.late(),
-            unit_p50_s: quantiles[0],
-            unit_p95_s: quantiles[1],
-            unit_p99_s: quantiles[2],
-            unit_times: if self.scenario.record.units {
-                times
-            } else {
-                Vec::new()
-            },
             holds: sender.holds,
             packets: (!self.links.is_empty()).then(|| packets.sum()),
             reasons: sender.reasons.clone(),
             ..Outcome::default()
-        }
+        };
+        outcome.add_units(self.unit_times(), self.scenario.record.units);
+        outcome
     }
 
     /// How much too long a time is that began on the sender's clock and ended on the receiver's.

@@ -1,6 +1,7 @@
 //! The outcome of one run.
 
 use super::datagrams::DatagramFlow;
+use crate::stats::quantile;
 use serde::{Deserialize, Serialize};
 
 /// How a run ended.
@@ -116,6 +117,17 @@ pub struct Outcome {
     pub reasons: Vec<(String, u64)>,
     /// Decisions one by one, if asked for.
     pub decisions: Vec<Decided>,
+}
+
+impl Outcome {
+    /// Adds what units took so many seconds each, and all of these times if they are `recorded`.
+    pub fn add_units(&mut self, times: Vec<f64>, recorded: bool) {
+        self.units = times.len() as u64;
+        self.unit_p50_s = quantile(&times, 0.5);
+        self.unit_p95_s = quantile(&times, 0.95);
+        self.unit_p99_s = quantile(&times, 0.99);
+        self.unit_times = if recorded { times } else { Vec::new() };
+    }
 }
 
 /// What a piece of background traffic got of the links it shared.

@@ -35,7 +35,7 @@ pub use settings::Settings;
 pub use told::Told;
 pub use topology::{
     Action, CLIENT, Event, Interface, NetLink, NetNode, NetPath, Network, NodeKind, SERVER, Sides,
-    names,
+    Usage, names,
 };
 pub use transport::{KINDS, Kind, Transport};
 pub(crate) use transport::{are_read, flow_keys_are_read};

@@ -4,6 +4,7 @@ use super::document::Node;
 use super::links::{self, Change, Direction};
 use super::mistake::{Mistake, nearest};
 use super::reader::Item;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The client's name among the nodes.
@@ -56,6 +57,47 @@ pub struct Interface {
     pub link: usize,
 }
 
+/// How the user wants a path to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Whether it is a backup.
+    pub backup: bool,
+    /// The user's weight.
+    pub weight: u32,
+    /// The user's priority.
+    pub priority: i32,
+    /// The user's cost.
+    pub cost: u32,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self {
+            backup: false,
+            weight: 1,
+            priority: 0,
+            cost: 0,
+        }
+    }
+}
+
+impl Usage {
+    /// The numbers that are not the usual ones, by their names in scenarios.
+    pub fn unusual(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let named = |usage: &Self| {
+            [
+                ("weight", i64::from(usage.weight)),
+                ("priority", i64::from(usage.priority)),
+                ("cost", i64::from(usage.cost)),
+            ]
+        };
+        let usual = named(&Self::default());
+        named(self)
+            .into_iter()
+            .filter(move |number| !usual.contains(number))
+    }
+}
+
 /// A path the client opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetPath {
@@ -67,14 +109,8 @@ pub struct NetPath {
     pub server_link: usize,
     /// When the client opens it.
     pub opens: Duration,
-    /// Whether it is a backup.
-    pub backup: bool,
-    /// The user's weight.
-    pub weight: u32,
-    /// The user's priority.
-    pub priority: i32,
-    /// The user's cost.
-    pub cost: u32,
+    /// How it is used.
+    pub usage: Usage,
 }
 
 /// The network of a scenario.
@@ -348,10 +384,12 @@ fn read_path(network: &mut Network, item: &Item<'_>) -> Result<(), Mistake> {
         client_link,
         server_link,
         opens,
-        backup,
-        weight: weight.unwrap_or(1) as u32,
-        priority: priority.unwrap_or(0) as i32,
-        cost: cost.unwrap_or(0) as u32,
+        usage: Usage {
+            backup,
+            weight: weight.unwrap_or(1) as u32,
+            priority: priority.unwrap_or(0) as i32,
+            cost: cost.unwrap_or(0) as u32,
+        },
     });
     Ok(())
 }

@@ -96,21 +96,14 @@ fn way(path: &NetPath, links: &[&NetLink]) -> String {
             vec![format!("{name}: over {}", links.join(", "))]
         }
     };
-    if path.backup {
+    if path.usage.backup {
         parts.push("a backup".to_owned());
     }
     if !path.opens.is_zero() {
         parts.push(format!("opens after {} s", path.opens.as_secs_f64()));
     }
-    for (what, value, usual) in [
-        ("weight", i64::from(path.weight), 1),
-        ("priority", i64::from(path.priority), 0),
-        ("cost", i64::from(path.cost), 0),
-    ] {
-        if value != usual {
-            parts.push(format!("{what} {value}"));
-        }
-    }
+    let numbers = path.usage.unusual();
+    parts.extend(numbers.map(|(what, value)| format!("{what} {value}")));
     parts.join("; ")
 }
 

@@ -55,7 +55,7 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     // As with all transports, the first path is open from the start, whatever its `opens` says.
     let later = |(order, path): &(usize, &usize)| {
         let path = &network.paths[**path];
-        path.backup || (*order > 0 && path.opens > Duration::ZERO)
+        path.usage.backup || (*order > 0 && path.opens > Duration::ZERO)
     };
     if let Some((_, path)) = transport.paths.iter().enumerate().find(later) {
         return Some(format!(

@@ -69,7 +69,7 @@ pub(super) fn prepare_mptcp(net: &Net<'_>) -> Result<(), Refusal> {
         seen.len()
     };
     let backup = |path: &usize| {
-        if net.scenario.network.paths[*path].backup {
+        if net.scenario.network.paths[*path].usage.backup {
             " backup"
         } else {
             ""

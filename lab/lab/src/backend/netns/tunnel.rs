@@ -141,16 +141,11 @@ fn near_words(net: &Net<'_>, url: &str, state: &Path) -> Vec<String> {
     for path in &net.scenario.transport.paths {
         let planned = &net.scenario.network.paths[*path];
         let mut options = vec![interface(net, *path).to_owned()];
-        if planned.backup {
+        if planned.usage.backup {
             options.push("backup".to_owned());
         }
-        let properties = [
-            ("weight", i64::from(planned.weight), 1),
-            ("priority", i64::from(planned.priority), 0),
-            ("cost", i64::from(planned.cost), 0),
-        ];
-        let said = properties.iter().filter(|(_, value, usual)| value != usual);
-        options.extend(said.map(|(name, value, _)| format!("{name}={value}")));
+        let said = planned.usage.unusual();
+        options.extend(said.map(|(name, value)| format!("{name}={value}")));
         words.extend(["--path".to_owned(), options.join(",")]);
     }
     words.extend(common_words(net.scenario, state));

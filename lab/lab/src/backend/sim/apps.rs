@@ -178,7 +178,9 @@ fn install_stripe(
 /// The turns of each path in a round: the weighted scheduler's weights, else one.
 pub(super) fn weights(built: &Built<'_>) -> Vec<u32> {
     let paths = built.scenario.network.paths.iter().enumerate();
-    let paths: Vec<(usize, u32)> = paths.map(|(index, path)| (index, path.weight)).collect();
+    let paths: Vec<(usize, u32)> = paths
+        .map(|(index, path)| (index, path.usage.weight))
+        .collect();
     let scheduler = built.scenario.transport.scheduler.as_ref();
     crate::engine::turns(scheduler, &paths)
 }

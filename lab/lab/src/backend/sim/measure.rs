@@ -49,22 +49,14 @@ pub(super) fn outcome(
         first_byte_s: first.map(|at| seconds(at.since(begin))),
         completion_s: completion.map(|at| seconds(at.since(begin))),
         goodput_bps: goodput(progress, bytes, last, built.world.now()),
-        units: times.len() as u64,
         late_units,
         reordered_units: apps::reordered(&built.world, hosts),
-        unit_p50_s: quantile(&times, 0.5),
-        unit_p95_s: quantile(&times, 0.95),
-        unit_p99_s: quantile(&times, 0.99),
-        unit_times: if built.scenario.record.units {
-            times
-        } else {
-            Vec::new()
-        },
         events: Some(built.world.events()),
         packets: Some(packets(built)),
         trace_hash: Some(format!("{:016x}", built.world.trace_hash())),
         ..Outcome::default()
     };
+    outcome.add_units(times, built.scenario.record.units);
     let names = paths_by_id(built, &paths);
     if stripe {
         outcome.paths = flow_outcomes(built);

@@ -1,14 +1,13 @@
 //! A scenario's network as a world.
 
 use crate::backend::drawn;
+use crate::engine::path_options;
 use crate::scenario::{
     Action, FlowKind, Interface, Kind as Carrier, NodeKind as Kind, Profile, Scenario, Sides, Way,
 };
 use anabranch_link::LinkConfig;
 use anabranch_proto::config::{ClientConfig, ServerConfig};
-use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
-use anabranch_proto::wire::frame::PathStatus;
 use anabranch_sim::quic::{Dial, PathPlan, QuicHost, SessionId};
 use anabranch_sim::scene::{CLIENT_PORT, Hosts, SERVER_PORT};
 use anabranch_sim::{
@@ -220,7 +219,8 @@ impl<'a> Built<'a> {
             on(1, &self.server_links, SERVER_PORT),
         );
         let transport = &self.scenario.transport;
-        let options = transport.paths.iter().map(|path| self.options(*path));
+        let options = transport.paths.iter();
+        let options = options.map(|path| path_options(self.scenario.network.paths[*path].usage));
         let server = server.serve(config).path_options(options.collect());
         match transport.settings.protection {
             Some(false) => (client.leave_unprotected(), server.leave_unprotected()),
@@ -275,28 +275,13 @@ impl<'a> Built<'a> {
             .address(self.nodes[1], self.links[planned.server_link]);
         let remote = SocketAddr::new(server, SERVER_PORT);
         let mut plan = PathPlan::new(socket.expect("every path has a socket"), remote);
-        plan.options = self.options(path);
+        plan.options = path_options(planned.usage);
         plan.after = if path == first {
             Duration::ZERO
         } else {
             planned.opens
         };
         plan
-    }
-
-    fn options(&self, path: usize) -> PathOptions {
-        let path = &self.scenario.network.paths[path];
-        PathOptions {
-            status: if path.backup {
-                PathStatus::Backup
-            } else {
-                PathStatus::Available
-            },
-            weight: path.weight,
-            priority: path.priority,
-            cost: path.cost,
-            ..PathOptions::default()
-        }
     }
 
     fn write_script(&mut self) {

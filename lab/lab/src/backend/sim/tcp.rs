@@ -12,7 +12,6 @@ use super::network::Built;
 use super::{Contest, Progress, apps, measure};
 use crate::results::{Bin, Outcome, PathOutcome, Status};
 use crate::scenario::{Flow, FlowKind, Kind, Way};
-use crate::stats::quantile;
 use anabranch_proto::spec::SpecError;
 use anabranch_proto::time::Instant;
 use anabranch_schedulers::Names;
@@ -440,7 +439,7 @@ impl Tcp {
         let opened = sinks.iter().filter_map(|report| report.opened).min();
         let held = sinks.iter().map(|report| report.received.peak_held_bytes);
         let again = sinks.iter().map(|report| report.received.duplicate_bytes);
-        Outcome {
+        let mut outcome = Outcome {
             status: match (sinks.iter().all(|report| report.intact), progress.done) {
                 (false, _) => Status::Failed,
                 (true, true) => Status::Ok,
@@ -458,17 +457,8 @@ impl Tcp {
             goodput_bps: measure::goodput(progress, bytes, last, built.world.now()),
             reseq_peak_bytes: Some(held.sum()),
             duplicate_bytes: Some(again.sum()),
-            units: times.len() as u64,
             late_units,
             reordered_units: reordered.reduce(|sum, one| sum + one),
-            unit_p50_s: quantile(&times, 0.5),
-            unit_p95_s: quantile(&times, 0.95),
-            unit_p99_s: quantile(&times, 0.99),
-            unit_times: if built.scenario.record.units {
-                times
-            } else {
-                Vec::new()
-            },
             events: Some(built.world.events()),
             packets: Some(measure::packets(built)),
             trace_hash: Some(format!("{:016x}", built.world.trace_hash())),
@@ -476,7 +466,9 @@ impl Tcp {
             datagrams,
             series: self.bins,
             ..Outcome::default()
-        }
+        };
+        outcome.add_units(times, built.scenario.record.units);
+        outcome
     }
 
     /// How long each file or request took, in seconds, with the time that a request waited for its
