@@ -6,8 +6,8 @@
 mod kind;
 
 use crate::error::{Code, Error, malformed, stream};
-use crate::frame::{self, HeaderReader};
-use crate::input::{Gather, Input};
+use crate::frame::{self, Frames, How, Piece};
+use crate::input::Input;
 use crate::ip::{self, Address, DnsConfiguration, Prefix, Routes};
 use crate::limits;
 use crate::protocol::Protocol;
@@ -259,27 +259,14 @@ pub enum Item {
     End,
 }
 
-/// Where in a capsule the stream is.
-#[derive(Debug)]
-enum Part {
-    Header,
-    Whole(u64, Gather),
-    Payload {
-        left: u64,
-        is_final: bool,
-    },
-    Skip(u64),
-    /// Nothing more is read: the end, or an error.
-    Over,
-}
-
 /// Reads the capsules of one direction of a tunnel.
 #[derive(Debug)]
 pub struct Reader {
     protocol: Protocol,
     input: Input,
-    header: HeaderReader,
-    part: Part,
+    frames: Frames,
+    /// Nothing more is read: the end, or an error.
+    is_over: bool,
     /// The last byte of the TCP connection came.
     is_final: bool,
 }
@@ -290,8 +277,8 @@ impl Reader {
         Self {
             protocol,
             input: Input::default(),
-            header: HeaderReader::default(),
-            part: Part::Header,
+            frames: Frames::default(),
+            is_over: false,
             is_final: false,
         }
     }
@@ -299,7 +286,7 @@ impl Reader {
     /// Takes what DATA frames carried. Items are to be read until there are none before more is
     /// pushed.
     pub fn push(&mut self, bytes: Bytes) {
-        if !matches!(self.part, Part::Over) {
+        if !self.is_over {
             self.input.push(bytes);
         }
     }
@@ -316,91 +303,32 @@ impl Reader {
     pub fn poll(&mut self) -> Result<Option<Item>, Error> {
         let next = self.read();
         if next.is_err() {
-            self.part = Part::Over;
+            self.is_over = true;
             self.input = Input::default();
         }
         next
     }
 
     fn read(&mut self) -> Result<Option<Item>, Error> {
+        if self.is_over {
+            return Ok(None);
+        }
         loop {
-            match &mut self.part {
-                Part::Over => return Ok(None),
-                Part::Header => match self.header.read(&mut self.input) {
-                    Some((kind, length)) => self.part = self.begin(kind, length)?,
-                    None => return self.end(),
-                },
-                Part::Whole(kind, gather) => match gather.read(&mut self.input) {
-                    Some(value) => {
-                        let capsule = Capsule::decode(*kind, value)?;
-                        self.part = Part::Header;
-                        return Ok(Some(Item::Capsule(capsule)));
-                    }
-                    None => return self.end(),
-                },
-                Part::Payload { left, is_final } => match self.input.take(*left) {
-                    Some(bytes) => {
-                        *left -= bytes.len() as u64;
-                        return Ok(Some(Item::Payload(bytes)));
-                    }
-                    None if *left > 0 => return self.end(),
-                    None => {
-                        self.is_final = *is_final;
-                        self.part = Part::Header;
-                        if self.is_final {
-                            return Ok(Some(Item::Final));
-                        }
-                    }
-                },
-                Part::Skip(left) => {
-                    *left -= self.input.skip(*left);
-                    if *left > 0 {
-                        return self.end();
-                    }
-                    self.part = Part::Header;
+            let (protocol, is_final) = (self.protocol, self.is_final);
+            let how = |kind, length| how(protocol, is_final, kind, length);
+            match self.frames.next(&mut self.input, how)? {
+                Some(Piece::Whole(kind, value)) => {
+                    return Capsule::decode(kind, value).map(|it| Some(Item::Capsule(it)));
                 }
-            }
-        }
-    }
-
-    /// How a capsule is read.
-    fn begin(&self, kind: u64, length: u64) -> Result<Part, Error> {
-        let is_known = match kind {
-            kind::DATAGRAM if self.protocol == Protocol::Tcp => {
-                let reason = "a datagram in a tunnel that has none";
-                return Err(stream(Code::DATAGRAM_ERROR, reason));
-            }
-            // Datagrams are unreliable: one that is too long may be dropped.
-            kind::DATAGRAM => length <= limits::DATAGRAM_BYTES as u64,
-            kind::ADDRESS_ASSIGN
-            | kind::ADDRESS_REQUEST
-            | kind::ROUTE_ADVERTISEMENT
-            | kind::DNS_ASSIGN
-            | kind::PREF64 => self.protocol == Protocol::Ip,
-            kind::REGISTER_SEQUENCE_CONTEXT => self.protocol != Protocol::Tcp,
-            kind::COMPRESSION_ASSIGN
-            | kind::COMPRESSION_ACK
-            | kind::COMPRESSION_CLOSE
-            | kind::CONTEXT_CLASS => self.protocol == Protocol::Udp,
-            kind::TCP_DATA | kind::TCP_FINAL_DATA if self.protocol == Protocol::Tcp => {
-                if self.is_final {
-                    return Err(malformed("TCP data after the last"));
+                Some(Piece::Chunk(bytes)) => return Ok(Some(Item::Payload(bytes))),
+                Some(Piece::Last(kind::TCP_FINAL_DATA)) => {
+                    self.is_final = true;
+                    return Ok(Some(Item::Final));
                 }
-                let is_final = kind == kind::TCP_FINAL_DATA;
-                return Ok(Part::Payload {
-                    left: length,
-                    is_final,
-                });
+                Some(Piece::Last(_)) => {}
+                None => return self.end(),
             }
-            _ => false,
-        };
-        if !is_known {
-            return Ok(Part::Skip(length));
         }
-        if kind != kind::DATAGRAM && length > limits::CAPSULE_BYTES as u64 {
-            return Err(stream(Code::EXCESSIVE_LOAD, "a capsule is too long"));
-        }
-        Ok(Part::Whole(kind, Gather::new(length as usize)))
     }
 
     /// What it means that nothing more can be read for now.
@@ -408,13 +336,48 @@ impl Reader {
         if !self.input.is_finished() {
             return Ok(None);
         }
-        let is_between = matches!(self.part, Part::Header) && !self.header.is_halfway();
-        if !is_between || !self.input.is_empty() {
+        if !self.frames.is_between() || !self.input.is_empty() {
             return Err(malformed("a stream ends within a capsule"));
         }
-        self.part = Part::Over;
+        self.is_over = true;
         Ok(Some(Item::End))
     }
+}
+
+/// How a capsule is read; `is_final` once the last byte of the TCP connection came.
+fn how(protocol: Protocol, is_final: bool, kind: u64, length: u64) -> Result<How, Error> {
+    let is_known = match kind {
+        kind::DATAGRAM if protocol == Protocol::Tcp => {
+            let reason = "a datagram in a tunnel that has none";
+            return Err(stream(Code::DATAGRAM_ERROR, reason));
+        }
+        // Datagrams are unreliable: one that is too long may be dropped.
+        kind::DATAGRAM => length <= limits::DATAGRAM_BYTES as u64,
+        kind::ADDRESS_ASSIGN
+        | kind::ADDRESS_REQUEST
+        | kind::ROUTE_ADVERTISEMENT
+        | kind::DNS_ASSIGN
+        | kind::PREF64 => protocol == Protocol::Ip,
+        kind::REGISTER_SEQUENCE_CONTEXT => protocol != Protocol::Tcp,
+        kind::COMPRESSION_ASSIGN
+        | kind::COMPRESSION_ACK
+        | kind::COMPRESSION_CLOSE
+        | kind::CONTEXT_CLASS => protocol == Protocol::Udp,
+        kind::TCP_DATA | kind::TCP_FINAL_DATA if protocol == Protocol::Tcp => {
+            if is_final {
+                return Err(malformed("TCP data after the last"));
+            }
+            return Ok(How::Chunks);
+        }
+        _ => false,
+    };
+    if !is_known {
+        return Ok(How::Skipped);
+    }
+    if kind != kind::DATAGRAM && length > limits::CAPSULE_BYTES as u64 {
+        return Err(stream(Code::EXCESSIVE_LOAD, "a capsule is too long"));
+    }
+    Ok(How::Whole)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 mod qpack_streams;
 
 use crate::error::{Code, Error, connection};
-use crate::frame::{self, HeaderReader};
-use crate::input::{Gather, Input};
+use crate::frame::{self, Frames, How, Piece};
+use crate::input::Input;
 use crate::limits;
 use crate::settings::Settings;
 use anabranch_wire::cursor::Reader;
@@ -106,7 +106,7 @@ impl Peer {
     /// What a stream of this type is read as.
     fn open(&mut self, kind: u64) -> Result<Part, Error> {
         match kind {
-            CONTROL_STREAM => once(&mut self.has_control, Part::Header),
+            CONTROL_STREAM => once(&mut self.has_control, Part::Control),
             QPACK_ENCODER_STREAM => once(&mut self.has_encoder, Part::Encoder),
             QPACK_DECODER_STREAM => once(&mut self.has_decoder, Part::Decoder(0)),
             PUSH_STREAM if self.side.is_client() => Err(connection(
@@ -122,7 +122,7 @@ impl Peer {
     }
 
     /// How a frame of the control stream is read.
-    fn begin(&self, kind: u64, length: u64) -> Result<Part, Error> {
+    fn how(&self, kind: u64, length: u64) -> Result<How, Error> {
         let unexpected = |reason| Err(connection(Code::FRAME_UNEXPECTED, reason));
         if self.settings.is_none() && kind != frame::SETTINGS {
             let reason = "a control stream does not begin with SETTINGS";
@@ -139,7 +139,7 @@ impl Peer {
                 return unexpected("a frame that is not for this control stream");
             }
             _ if frame::is_of_http2(kind) => return unexpected("a frame of HTTP/2"),
-            _ => return Ok(Part::Skip(length)),
+            _ => return Ok(How::Skipped),
         };
         if length > most {
             return Err(match kind {
@@ -147,7 +147,7 @@ impl Peer {
                 _ => connection(Code::FRAME_ERROR, "a frame has more than its one integer"),
             });
         }
-        Ok(Part::Frame(kind, Gather::new(length as usize)))
+        Ok(How::Whole)
     }
 
     /// Reads a frame of the control stream.
@@ -200,10 +200,7 @@ fn once(exists: &mut bool, part: Part) -> Result<Part, Error> {
 enum Part {
     #[default]
     Type,
-    /// At the header of a frame of the control stream.
-    Header,
-    Frame(u64, Gather),
-    Skip(u64),
+    Control,
     Encoder,
     /// With how many bytes of an instruction may still follow.
     Decoder(u8),
@@ -214,7 +211,7 @@ enum Part {
 #[derive(Debug, Default)]
 pub struct Unidirectional {
     input: Input,
-    header: HeaderReader,
+    frames: Frames,
     part: Part,
 }
 
@@ -256,26 +253,16 @@ impl Unidirectional {
                         return Ok(Some(Event::Unknown));
                     }
                 }
-                Part::Header => match self.header.read(&mut self.input) {
-                    Some((kind, length)) => self.part = peer.begin(kind, length)?,
-                    None => return Ok(None),
-                },
-                Part::Frame(kind, gather) => {
-                    let Some(payload) = gather.read(&mut self.input) else {
+                Part::Control => {
+                    let how = |kind, length| peer.how(kind, length);
+                    let Some(piece) = self.frames.next(&mut self.input, how)? else {
                         return Ok(None);
                     };
-                    let event = peer.frame(*kind, &payload)?;
-                    self.part = Part::Header;
-                    if event.is_some() {
-                        return Ok(event);
+                    if let Piece::Whole(kind, payload) = piece
+                        && let Some(event) = peer.frame(kind, &payload)?
+                    {
+                        return Ok(Some(event));
                     }
-                }
-                Part::Skip(left) => {
-                    *left -= self.input.skip(*left);
-                    if *left > 0 {
-                        return Ok(None);
-                    }
-                    self.part = Part::Header;
                 }
                 Part::Encoder => match self.input.take(u64::MAX) {
                     Some(bytes) => qpack_streams::read_encoder(&bytes)?,

@@ -12,8 +12,8 @@
 
 use crate::error::{Code, Error, connection, stream};
 use crate::field::Field;
-use crate::frame::{self, HeaderReader};
-use crate::input::{Gather, Input};
+use crate::frame::{self, Frames, How, Piece};
+use crate::input::Input;
 use crate::message::{Following, check_trailers, following};
 use crate::{limits, qpack};
 use anabranch_wire::{Side, varint};
@@ -39,27 +39,16 @@ enum Phase {
     Trailers,
 }
 
-/// Where in a frame the stream is.
-#[derive(Debug)]
-enum Part {
-    Header,
-    Section(Gather),
-    Data(u64),
-    /// The rest of an unknown frame.
-    Unknown(u64),
-    /// Nothing more is read: the end, or an error.
-    Over,
-}
-
 /// Reads one direction of a request stream.
 #[derive(Debug)]
 pub struct Reader {
     /// Who reads: a server gets requests, a client responses to a CONNECT.
     side: Side,
     input: Input,
-    header: HeaderReader,
+    frames: Frames,
     phase: Phase,
-    part: Part,
+    /// Nothing more is read: the end, or an error.
+    is_over: bool,
 }
 
 impl Reader {
@@ -68,16 +57,16 @@ impl Reader {
         Self {
             side,
             input: Input::default(),
-            header: HeaderReader::default(),
+            frames: Frames::default(),
             phase: Phase::Begin,
-            part: Part::Header,
+            is_over: false,
         }
     }
 
     /// Takes what was received. Items are to be read until there are none before more is pushed:
     /// the reader keeps what nobody took.
     pub fn push(&mut self, bytes: Bytes) {
-        if !matches!(self.part, Part::Over) {
+        if !self.is_over {
             self.input.push(bytes);
         }
     }
@@ -94,77 +83,29 @@ impl Reader {
     pub fn poll(&mut self) -> Result<Option<Item>, Error> {
         let next = self.read();
         if next.is_err() {
-            self.part = Part::Over;
+            self.is_over = true;
             self.input = Input::default();
         }
         next
     }
 
     fn read(&mut self) -> Result<Option<Item>, Error> {
-        loop {
-            match &mut self.part {
-                Part::Over => return Ok(None),
-                Part::Header => match self.header.read(&mut self.input) {
-                    Some((kind, length)) => self.part = self.begin(kind, length)?,
-                    None => return self.end(),
-                },
-                Part::Section(gather) => match gather.read(&mut self.input) {
-                    Some(section) => {
-                        self.part = Part::Header;
-                        if let Some(head) = self.section(&section)? {
-                            return Ok(Some(Item::Head(head)));
-                        }
-                    }
-                    None => return self.end(),
-                },
-                Part::Data(left) => match self.input.take(*left) {
-                    Some(bytes) => {
-                        *left -= bytes.len() as u64;
-                        return Ok(Some(Item::Data(bytes)));
-                    }
-                    None if *left == 0 => self.part = Part::Header,
-                    None => return self.end(),
-                },
-                Part::Unknown(left) => {
-                    *left -= self.input.skip(*left);
-                    if *left > 0 {
-                        return self.end();
-                    }
-                    self.part = Part::Header;
-                }
-            }
+        if self.is_over {
+            return Ok(None);
         }
-    }
-
-    /// Whether a frame of this type may be here, and how it is read.
-    fn begin(&self, kind: u64, length: u64) -> Result<Part, Error> {
-        let unexpected = |reason| Err(connection(Code::FRAME_UNEXPECTED, reason));
-        match kind {
-            frame::DATA => match self.phase {
-                Phase::Content | Phase::Tunnel => Ok(Part::Data(length)),
-                Phase::Begin => unexpected("DATA before the header section"),
-                Phase::Trailers => unexpected("DATA after the trailer section"),
-            },
-            frame::HEADERS => match self.phase {
-                Phase::Begin | Phase::Content if length > limits::FIELD_SECTION_BYTES as u64 => {
-                    let reason = "a field section is larger than announced";
-                    Err(stream(Code::EXCESSIVE_LOAD, reason))
+        loop {
+            let (side, phase) = (self.side, self.phase);
+            let how = |kind, length| how(side, phase, kind, length);
+            match self.frames.next(&mut self.input, how)? {
+                Some(Piece::Whole(_, section)) => {
+                    if let Some(head) = self.section(&section)? {
+                        return Ok(Some(Item::Head(head)));
+                    }
                 }
-                Phase::Begin | Phase::Content => Ok(Part::Section(Gather::new(length as usize))),
-                Phase::Tunnel => unexpected("HEADERS in a tunnel"),
-                Phase::Trailers => unexpected("HEADERS after the trailer section"),
-            },
-            frame::PUSH_PROMISE if self.side.is_client() && self.phase != Phase::Tunnel => {
-                let reason = "a server pushes although no push ID was allowed";
-                Err(connection(Code::ID_ERROR, reason))
+                Some(Piece::Chunk(bytes)) => return Ok(Some(Item::Data(bytes))),
+                Some(Piece::Last(_)) => {}
+                None => return self.end(),
             }
-            frame::CANCEL_PUSH
-            | frame::SETTINGS
-            | frame::PUSH_PROMISE
-            | frame::GOAWAY
-            | frame::MAX_PUSH_ID => unexpected("a frame that is not for request streams"),
-            _ if frame::is_of_http2(kind) => unexpected("a frame of HTTP/2"),
-            _ => Ok(Part::Unknown(length)),
         }
     }
 
@@ -195,8 +136,7 @@ impl Reader {
         if !self.input.is_finished() {
             return Ok(None);
         }
-        let is_between = matches!(self.part, Part::Header) && !self.header.is_halfway();
-        if !is_between || !self.input.is_empty() {
+        if !self.frames.is_between() || !self.input.is_empty() {
             let reason = "a stream ends within a frame";
             return Err(connection(Code::FRAME_ERROR, reason));
         }
@@ -206,8 +146,40 @@ impl Reader {
                 Side::Client => stream(Code::MESSAGE_ERROR, "a stream has no final response"),
             });
         }
-        self.part = Part::Over;
+        self.is_over = true;
         Ok(Some(Item::End))
+    }
+}
+
+/// Whether a frame of this type may be here, and how it is read.
+fn how(side: Side, phase: Phase, kind: u64, length: u64) -> Result<How, Error> {
+    let unexpected = |reason| Err(connection(Code::FRAME_UNEXPECTED, reason));
+    match kind {
+        frame::DATA => match phase {
+            Phase::Content | Phase::Tunnel => Ok(How::Chunks),
+            Phase::Begin => unexpected("DATA before the header section"),
+            Phase::Trailers => unexpected("DATA after the trailer section"),
+        },
+        frame::HEADERS => match phase {
+            Phase::Begin | Phase::Content if length > limits::FIELD_SECTION_BYTES as u64 => {
+                let reason = "a field section is larger than announced";
+                Err(stream(Code::EXCESSIVE_LOAD, reason))
+            }
+            Phase::Begin | Phase::Content => Ok(How::Whole),
+            Phase::Tunnel => unexpected("HEADERS in a tunnel"),
+            Phase::Trailers => unexpected("HEADERS after the trailer section"),
+        },
+        frame::PUSH_PROMISE if side.is_client() && phase != Phase::Tunnel => {
+            let reason = "a server pushes although no push ID was allowed";
+            Err(connection(Code::ID_ERROR, reason))
+        }
+        frame::CANCEL_PUSH
+        | frame::SETTINGS
+        | frame::PUSH_PROMISE
+        | frame::GOAWAY
+        | frame::MAX_PUSH_ID => unexpected("a frame that is not for request streams"),
+        _ if frame::is_of_http2(kind) => unexpected("a frame of HTTP/2"),
+        _ => Ok(How::Skipped),
     }
 }
 
