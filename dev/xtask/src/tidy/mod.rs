@@ -8,6 +8,7 @@ mod products;
 mod rust;
 mod tables;
 mod text;
+mod versions;
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
         }
     }
     tables::check(&sources, &mut findings);
+    versions::check(&sources, &mut findings);
     arrows::check(&Metadata::load(root, false)?, &mut findings);
     findings.extend(products::check(root, &sources)?);
     findings.sort();
