@@ -199,7 +199,8 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
         .map(|state| state.join("anabranch"))
 }
 
-fn read_roots(given: Option<&Path>) -> Outcome<Vec<Vec<u8>>> {
+/// The authorities that are believed: those given, else the system's.
+pub(crate) fn read_roots(given: Option<&Path>) -> Outcome<Vec<Vec<u8>>> {
     if let Some(path) = given {
         return read_certificates(path);
     }
@@ -216,7 +217,7 @@ fn read_roots(given: Option<&Path>) -> Outcome<Vec<Vec<u8>>> {
 }
 
 /// A private key of any kind, with its public half.
-fn read_key(path: &Path) -> Outcome<KeyPair> {
+pub(crate) fn read_key(path: &Path) -> Outcome<KeyPair> {
     let der = PrivatePkcs8KeyDer::from_pem_file(path).map_err(|error| {
         let failure = cannot_read(path, error);
         failure.hint("the key must be in PKCS#8: openssl pkcs8 -topk8 -nodes -in OLD")
@@ -225,7 +226,8 @@ fn read_key(path: &Path) -> Outcome<KeyPair> {
         .map_err(|error| cannot_read(path, error))
 }
 
-fn read_certificates(path: &Path) -> Outcome<Vec<Vec<u8>>> {
+/// Certificates, at least one.
+pub(crate) fn read_certificates(path: &Path) -> Outcome<Vec<Vec<u8>>> {
     let certificates = CertificateDer::pem_file_iter(path).map_err(|e| cannot_read(path, e))?;
     let mut chain = Vec::new();
     for certificate in certificates {

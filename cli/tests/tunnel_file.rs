@@ -521,3 +521,60 @@ fn what_new_writes_is_checked_and_told_apart_from_what_is_wrong() {
         );
     }
 }
+
+#[test]
+fn what_up_would_refuse_is_told_by_check_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let tunnel = |command: &str, text: &str| {
+        fs::write(folder.path().join("t.toml"), text).unwrap();
+        let mut tunnel = std::process::Command::new(common::PROGRAM);
+        tunnel
+            .args(["tunnel", command, "t.toml"])
+            .current_dir(&folder);
+        ending::output(&mut tunnel)
+    };
+    let pin = "00112233445566778899aabbccddeeff".repeat(2);
+    let near = "[near]\nurl = \"https://192.0.2.1/\"\n";
+    for (text, begin) in [
+        (
+            "[near]\nurl-file = \"no\"\n".to_owned(),
+            "2:12: near.url-file: ",
+        ),
+        (
+            format!("{near}ca = \"no.pem\"\n"),
+            "3:6: near.ca: cannot use ",
+        ),
+        (
+            format!("{near}credential = \"no\"\n"),
+            "3:14: near.credential: ",
+        ),
+        (
+            "[far]\nserver-id = \"01\"\nlb-key = \"t.toml\"\n".to_owned(),
+            "3:10: far.lb-key: ",
+        ),
+        (
+            "[far]\ncert = \"t.toml\"\nkey = \"no\"\n".to_owned(),
+            "2:8: far.cert: cannot use ",
+        ),
+    ] {
+        let [checked, started] = ["check", "up"].map(|command| tunnel(command, &text));
+        assert_eq!(checked.status.code(), Some(1), "{}", said(&checked));
+        assert_eq!(started.status.code(), Some(2), "{}", said(&started));
+        let words = said(&checked);
+        assert!(words.contains(&format!("error: t.toml:{begin}")), "{words}");
+        assert_eq!(words, said(&started));
+    }
+    let capture = |name: &str| {
+        format!("[near]\nurl = \"anabranch://{pin}@192.0.2.1\"\ncapture = [\"lan={name}\"]\n")
+    };
+    let checked = tunnel("check", &capture("nonexist0"));
+    let words = said(&checked);
+    assert_eq!(checked.status.code(), Some(1), "{words}");
+    assert!(
+        words.starts_with("error: t.toml:3:12: near.capture: "),
+        "{words}"
+    );
+    // Who may not capture is told that first.
+    assert_eq!(tunnel("up", &capture("nonexist0")).status.code(), Some(2));
+    assert!(tunnel("check", &capture("lo")).status.success());
+}

@@ -500,7 +500,10 @@ impl Join {
         let far_end = match (&self.url, &self.url_file) {
             (Some(url), _) => url.clone(),
             (None, Some(file)) => {
-                let wrong = |why: String| Failure::usage(format!("{}: {why}", file.display()));
+                let wrong = |why: String| {
+                    let failure = Failure::usage(format!("{}: {why}", file.display()));
+                    failure.hint("expected what `anabranch tunnel serve` printed, and no more")
+                };
                 let text = std::fs::read_to_string(file);
                 let text = text.map_err(|error| wrong(error.to_string()))?;
                 let url = text.trim().parse::<FarEnd>();

@@ -6,6 +6,7 @@ use super::{join, serve};
 use crate::args::tunnel::New;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use anabranch_net::interfaces;
 use anabranch_schedulers::Names;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -42,8 +43,10 @@ pub(super) fn new(args: &New, quiet: bool) -> Outcome {
 }
 
 /// Tells all that is wrong with a configuration.
-pub(super) fn check(file: &Path, names: &Names, quiet: bool) -> Outcome {
-    match Configuration::read(file, names) {
+pub(super) async fn check(file: &Path, names: &Names, quiet: bool) -> Outcome {
+    // Where they cannot be listed, `up` says so.
+    let interfaces = interfaces::list().await.ok();
+    match Configuration::read_on(file, names, interfaces.as_deref()) {
         Ok(_) => {
             if !quiet {
                 output::say(format!("{}: nothing is wrong", file.display()));

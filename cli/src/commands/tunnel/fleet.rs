@@ -24,11 +24,11 @@ pub(super) fn connection_ids(fleet: &Fleet) -> Outcome<CidFormat> {
 /// Reads a key. What is in the file is for no log.
 fn key(file: &Path) -> Outcome<[u8; 16]> {
     let wrong = |why: &str| Failure::usage(format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    let hint = "`openssl rand -hex 16` makes one";
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| wrong(&error.to_string()).hint(hint))?;
     let octets = hexadecimal(text.trim()).and_then(|octets| octets.try_into().ok());
-    octets.ok_or_else(|| {
-        wrong("expected a key of 32 hexadecimal digits").hint("`openssl rand -hex 16` makes one")
-    })
+    octets.ok_or_else(|| wrong("expected a key of 32 hexadecimal digits").hint(hint))
 }
 
 #[cfg(test)]

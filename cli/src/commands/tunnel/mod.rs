@@ -34,7 +34,7 @@ pub(crate) async fn run(command: &Tunnel, names: &Names, quiet: bool) -> Outcome
         Tunnel::Serve(args) => serve::run(args, names, quiet, None).await,
         Tunnel::Join(args) => join::run(args, names, quiet, None).await,
         Tunnel::New(args) => configuration::new(args, quiet),
-        Tunnel::Check { file } => configuration::check(file, names, quiet),
+        Tunnel::Check { file } => configuration::check(file, names, quiet).await,
         Tunnel::Up { file } => configuration::up(file, names, quiet).await,
         Tunnel::Reload(node) => ask::reload(node).await,
         Tunnel::Down => capture::down().await,

@@ -125,9 +125,7 @@ impl Tun {
     ///
     /// There is none.
     pub fn new(name: &str, is_asked_for: bool) -> Result<Self, TunError> {
-        if !device::is_name(name) {
-            return Err(TunError::Name(name.into()));
-        }
+        Self::check_name(name)?;
         if kernel::rights() & CAP_NET_ADMIN == 0 {
             return Err(TunError::Rights);
         }
@@ -144,6 +142,18 @@ impl Tun {
             tun.device().map_err(failed)?;
         }
         Ok(tun)
+    }
+
+    /// Whether a device can be called so.
+    ///
+    /// # Errors
+    ///
+    /// It cannot.
+    pub fn check_name(name: &str) -> Result<(), TunError> {
+        if device::is_name(name) {
+            return Ok(());
+        }
+        Err(TunError::Name(name.into()))
     }
 
     /// What it carries, now and later.

@@ -12,6 +12,7 @@
 //! settings. All that is wrong is told at once, each with its line.
 
 mod classes;
+mod named;
 mod options;
 mod paths;
 mod source;
@@ -22,6 +23,7 @@ pub(crate) use source::Faults;
 
 use crate::args::tunnel::{Join, Serve};
 use crate::tuning::Tuning;
+use anabranch_net::interfaces::Interface;
 use anabranch_schedulers::Names;
 use clap::{Args, Command, FromArgMatches};
 use options::Given;
@@ -67,12 +69,21 @@ pub(crate) fn template(is_far: bool, url: Option<&str>) -> String {
 }
 
 impl Configuration {
-    /// Reads a file, and looks up what it names.
+    /// Reads a file, and the files that it names.
     ///
     /// # Errors
     ///
     /// All that is wrong with it.
     pub(crate) fn read(file: &Path, names: &Names) -> Result<Self, Faults> {
+        Self::read_on(file, names, None)
+    }
+
+    /// The same for a machine with these interfaces, of which it may name some.
+    pub(crate) fn read_on(
+        file: &Path,
+        names: &Names,
+        interfaces: Option<&[Interface]>,
+    ) -> Result<Self, Faults> {
         let shown = file.display().to_string();
         let text = text(file).map_err(|error| Faults::of_file(shown.clone(), error))?;
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -81,7 +92,7 @@ impl Configuration {
         let parsed = source.parse();
         let read = source
             .is_sound()
-            .then(|| sections(&source.root(&parsed), base, names));
+            .then(|| sections(&source.root(&parsed), base, (names, interfaces)));
         let (given, settings) = source.finish(read.flatten())?;
         Ok(Self {
             file,
@@ -122,13 +133,16 @@ fn command<T: Args>(name: &'static str) -> Command {
     T::augment_args(command).disable_help_flag(true)
 }
 
-fn sections(root: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Settings)> {
+/// What a configuration may name of this machine: schedulers, and interfaces if these matter.
+type Here<'a> = (&'a Names, Option<&'a [Interface]>);
+
+fn sections(root: &Table<'_>, base: &Path, here: Here<'_>) -> Option<(Given, Settings)> {
     let (near, far) = (root.item("near"), root.item("far"));
     let (path, class) = (root.item("path"), root.item("class"));
     root.finish();
     match (near, far) {
         (Some(near), None) => {
-            let read = near.table().and_then(|table| of_near(&table, base, names));
+            let read = near.table().and_then(|table| of_near(&table, base, here));
             let paths = path.map(|item| paths::read(&item)).unwrap_or_default();
             let classes = class.map(|item| classes::read(&item)).unwrap_or_default();
             let (given, mut join) = read?;
@@ -140,7 +154,7 @@ fn sections(root: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Sett
             for item in [path, class].into_iter().flatten() {
                 item.wrong("this is for near ends: a far end learns it from them");
             }
-            let (given, serve) = of_far(&far.table()?, base, names)?;
+            let (given, serve) = of_far(&far.table()?, base, here.0)?;
             Some((given, Settings::Far(Box::new(serve))))
         }
         (Some(_), Some(far)) => {
@@ -154,7 +168,7 @@ fn sections(root: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Sett
     }
 }
 
-fn of_near(table: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Join)> {
+fn of_near(table: &Table<'_>, base: &Path, (names, interfaces): Here<'_>) -> Option<(Given, Join)> {
     let command = command::<Join>("near");
     let given = options::section(&command, table, base, &[("path", "[[path]]")]);
     if !given.contains_key("url") && !given.contains_key("url-file") {
@@ -165,11 +179,9 @@ fn of_near(table: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Join
     }
     let join: Join = settings(&command, &given, table)?;
     check_tuning(&join.tuning, table, names);
-    if let Err(failure) = join.far_end() {
-        match table.item("url-file") {
-            Some(item) => item.wrong(failure.what()),
-            None => table.wrong(failure.what()),
-        }
+    named::of_near(&join, table);
+    if let Some(interfaces) = interfaces {
+        named::interfaces(&join.capture, interfaces, table);
     }
     Some((given, join))
 }
@@ -179,6 +191,7 @@ fn of_far(table: &Table<'_>, base: &Path, names: &Names) -> Option<(Given, Serve
     let given = options::section(&command, table, base, &[]);
     let serve: Serve = settings(&command, &given, table)?;
     check_tuning(&serve.tuning, table, names);
+    named::of_far(&serve, table);
     Some((given, serve))
 }
 

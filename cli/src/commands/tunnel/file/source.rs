@@ -311,6 +311,11 @@ impl<'a> Item<'a> {
         matches!(self.value, DeValue::Array(_))
     }
 
+    /// Its text, if it is one.
+    pub(super) fn as_text(&self) -> Option<&'a str> {
+        self.value.as_str()
+    }
+
     /// As text.
     pub(super) fn text(&self) -> Option<&'a str> {
         let text = self.value.as_str();

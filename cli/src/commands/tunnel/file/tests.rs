@@ -9,22 +9,49 @@ use std::time::Duration;
 const URL_TEXT: &str =
     "anabranch://00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff@h";
 
-struct Folder(tempfile::TempDir);
+/// A directory with a configuration, and what that names.
+pub(super) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn read(&self, text: &str) -> Result<Configuration, Vec<String>> {
+    /// Puts a file beside the configuration.
+    pub(super) fn put(&self, name: &str, text: &str) {
+        fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    pub(super) fn read(&self, text: &str) -> Result<Configuration, Vec<String>> {
+        self.read_on(text, None)
+    }
+
+    pub(super) fn read_on(
+        &self,
+        text: &str,
+        interfaces: Option<&[Interface]>,
+    ) -> Result<Configuration, Vec<String>> {
+        self.put("t.toml", &text.replace("URL", &format!("\"{URL_TEXT}\"")));
         let file = self.0.path().join("t.toml");
-        fs::write(&file, text.replace("URL", &format!("\"{URL_TEXT}\""))).unwrap();
         let before = format!("{}:", file.display());
-        Configuration::read(&file, &Names::default()).map_err(|faults| {
+        Configuration::read_on(&file, &Names::default(), interfaces).map_err(|faults| {
             let lines = faults.lines().into_iter();
             lines.map(|line| line.replace(&before, "")).collect()
         })
     }
+
+    fn near(&self, text: &str) -> Join {
+        match self.read(text).unwrap().settings {
+            Settings::Near(join) => *join,
+            Settings::Far(_) => panic!("a far end"),
+        }
+    }
+}
+
+/// A certificate and its key, in PEM.
+pub(super) fn certificate() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["proxy.example".to_owned()]).unwrap();
+    (made.cert.pem(), made.signing_key.serialize_pem())
 }
 
 fn faults(text: &str) -> Vec<String> {
@@ -46,11 +73,7 @@ fn assert_fault(text: &str, parts: &[&str]) {
 }
 
 fn near(text: &str) -> Join {
-    let read = Folder::new().read(text).unwrap();
-    match read.settings {
-        Settings::Near(join) => *join,
-        Settings::Far(_) => panic!("a far end"),
-    }
+    Folder::new().near(text)
 }
 
 #[test]
@@ -131,7 +154,9 @@ fn what_new_shows_as_an_example_is_right() {
             _ => line,
         });
         let shown: Vec<&str> = shown.collect();
-        let read = Folder::new().read(&shown.join("\n"));
+        let folder = Folder::new();
+        folder.put("lb.key", "00112233445566778899aabbccddeeff\n");
+        let read = folder.read(&shown.join("\n"));
         assert!(read.is_ok(), "{read:?}");
     }
 }
@@ -161,7 +186,10 @@ fn keys_are_the_options_of_the_command_line() {
 
 #[test]
 fn a_proxy_of_others_has_its_keys_too() {
-    let join = near(
+    let folder = Folder::new();
+    folder.put("proxy.secret", "user:password\n");
+    folder.put("ca.pem", &certificate().0);
+    let join = folder.near(
         "[near]\nurl = \"https://proxy.example:4433/\"\ncredential = \"proxy.secret\"\n\
          ca = \"ca.pem\"\nudp-template = \"/u?h={target_host}&p={target_port}\"\n",
     );

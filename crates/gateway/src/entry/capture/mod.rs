@@ -322,7 +322,12 @@ fn others(carried: &Carried, lan: &[String]) -> Others {
     }
 }
 
-fn exists(source: &Source, interfaces: &[Interface]) -> Result<(), CaptureError> {
+/// Whether what a source names is one of these interfaces.
+///
+/// # Errors
+///
+/// It is not.
+pub fn exists(source: &Source, interfaces: &[Interface]) -> Result<(), CaptureError> {
     let Source::Lan(name) = source else {
         return Ok(());
     };
