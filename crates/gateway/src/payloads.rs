@@ -103,7 +103,7 @@ pub(crate) struct Counts {
     pub(crate) sent: AtomicU64,
     /// Out of the tunnel.
     pub(crate) received: AtomicU64,
-    /// In either direction: too large for a path, late, or more than somebody took.
+    /// In either direction: too large for a path, or more than somebody took.
     pub(crate) dropped: AtomicU64,
     /// Out of the tunnel, after those before them had been waited for, and for how long.
     pub(crate) held: AtomicU64,
@@ -311,11 +311,11 @@ impl Sender {
     #[cfg(test)]
     pub(crate) async fn send(&mut self, payload: &Payload) -> Result<(), Broken> {
         let found = self.find(payload.remote);
-        self.send_found(payload, found.as_ref()).await
+        self.send_found(payload, found.as_ref()).await.map(|_| ())
     }
 
     /// Sends a payload whose remote end [was looked for](Self::find): nothing goes out if it is too
-    /// large or there is no context for that end.
+    /// large, too much waits, or there is no context for that end. Returns whether it went.
     ///
     /// # Errors
     ///
@@ -324,7 +324,7 @@ impl Sender {
         &mut self,
         payload: &Payload,
         found: Option<&Remote>,
-    ) -> Result<(), Broken> {
+    ) -> Result<bool, Broken> {
         let Payload { remote, bytes } = payload;
         let own = found.and_then(|found| found.treatment);
         let treatment = own.unwrap_or(self.treatment);
@@ -337,7 +337,7 @@ impl Sender {
         self.answer().await?;
         let Some(mut way) = way else {
             self.shared.counted.lose(1, *remote);
-            return Ok(());
+            return Ok(false);
         };
         self.header.clear();
         way.put_header(&mut self.header);
@@ -353,13 +353,13 @@ impl Sender {
             Some(Err(SendDatagramError::Connection(reason))) => return Err(reason.into()),
             Some(Err(_)) => {
                 self.shared.counted.lose(1, *remote);
-                return Ok(());
+                return Ok(false);
             }
         }
         // A number that is not sent would be waited for.
         self.ways.advance(*remote, way);
         self.shared.counted.sent(*remote, found);
-        Ok(())
+        Ok(true)
     }
 
     fn sequence(&self, way: &ways::Way) -> Sequence {

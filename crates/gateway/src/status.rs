@@ -176,8 +176,7 @@ pub struct Datagrams {
     pub up: u64,
     /// Datagrams towards the near end.
     pub down: u64,
-    /// Datagrams of either direction that this end dropped: too large for a path, late, or too
-    /// many.
+    /// Datagrams of either direction that this end dropped: too large for a path, or too many.
     pub dropped: u64,
     /// Datagrams that had to wait here for those before them.
     pub held: u64,

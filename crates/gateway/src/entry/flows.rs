@@ -339,7 +339,6 @@ impl Entry {
                         Err(error) => return Ok(Err(error.into())),
                     };
                     for Payload { bytes, .. } in payloads.drain(..) {
-                        flow.carried_in(bytes.len());
                         if first.is_none() {
                             first = Some(bytes.clone());
                         }

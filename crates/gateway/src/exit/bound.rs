@@ -170,13 +170,12 @@ impl Bound {
         true
     }
 
-    /// Whether a datagram of this remote end is wanted; it is counted if so.
+    /// Whether a datagram of this remote end is wanted.
     fn is_wanted(
         &self,
         ends: &mut BTreeMap<SocketAddr, End>,
         now: Instant,
         remote: SocketAddr,
-        bytes: usize,
     ) -> bool {
         if self.is_target(remote) {
             return true;
@@ -185,7 +184,6 @@ impl Bound {
             && end.is_sent_to
         {
             end.last = now;
-            end.record.carried_in(bytes);
             return true;
         }
         // Another port of an address that was sent to, as translators give.
@@ -271,9 +269,8 @@ impl Source for FromAll<'_> {
         let mut kept = before;
         let (mut ends, now) = (bound.ends(), Instant::now());
         for at in before..into.len() {
-            let bytes = into[at].bytes.len();
             let from = into[at].remote;
-            if from.is_some_and(|from| bound.is_wanted(&mut ends, now, from, bytes)) {
+            if from.is_some_and(|from| bound.is_wanted(&mut ends, now, from)) {
                 into[at].remote = from.filter(|from| !bound.is_target(*from));
                 into.swap(kept, at);
                 kept += 1;

@@ -150,8 +150,8 @@ pub(crate) async fn relay(
     ended
 }
 
-/// Where a payload is counted: that of a remote end by itself. Whoever takes it from there or hands
-/// it over counts its bytes in the record.
+/// Where a payload is counted: that of a remote end by itself. Whoever hands it over counts its
+/// bytes in the record.
 fn of<'a>(meter: Meter<'a>, found: Option<&'a Remote>) -> Meter<'a> {
     match found {
         None => meter,
@@ -208,12 +208,15 @@ async fn inward(
         for payload in payloads.drain(..) {
             let found = sender.find(payload.remote);
             let Meter { all, record } = of(meter, found.as_ref());
-            all.add_inward(payload.bytes.len());
-            if payload.remote.is_none() {
-                record.carried_in(payload.bytes.len());
-            }
             let sent = sender.send_found(&payload, found.as_ref());
-            record.wait_inward(sent).await?;
+            // What is dropped is counted as dropped alone.
+            if record.wait_inward(sent).await? {
+                let bytes = payload.bytes.len();
+                all.add_inward(bytes);
+                if payload.remote.is_none() || found.is_some() {
+                    record.carried_in(bytes);
+                }
+            }
             is_active = true;
         }
         if is_active {

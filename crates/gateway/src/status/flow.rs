@@ -133,7 +133,7 @@ pub struct FlowDatagrams {
     pub up: u64,
     /// Datagrams towards the near end.
     pub down: u64,
-    /// Datagrams that this end dropped: too large for a path, late, or too many.
+    /// Datagrams that this end dropped: too large for a path, or too many.
     pub dropped: u64,
     /// Datagrams that had arrived before.
     pub copies: u64,

@@ -6,6 +6,7 @@ use super::*;
 use crate::status::flow::{Flow, Phase};
 use crate::status::{Class as Shown, Status};
 use anabranch_tunnel::class::{Class, Classes, Match, Treatment};
+use tokio::net::UdpSocket;
 
 fn port(address: &str) -> u16 {
     address.parse::<SocketAddr>().unwrap().port()
@@ -151,4 +152,64 @@ async fn a_name_that_leads_nowhere_is_refused_alone() {
     eventually(|| near.entry.refused_flows() > 0).await;
     client.ask(&second, b"b", &second).await;
     assert_eq!(seen.lock().unwrap().len(), 1, "{seen:?}");
+}
+
+/// Answers with the same and a `!`, but what is two bytes long with more than any path carries.
+async fn verbose() -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            let mut answer = [&buffer[..length], b"!"].concat();
+            if length == 2 {
+                answer.resize(LARGE, b'!');
+            }
+            let _ = socket.send_to(&answer, from).await;
+        }
+    });
+    address
+}
+
+/// More than a datagram of any path takes.
+const LARGE: usize = 60_000;
+
+#[tokio::test]
+async fn what_no_path_carries_is_dropped_and_no_part_of_what_a_flow_has_moved() {
+    let place = Place::open(100);
+    let near = Near::open(&place).await;
+    let client = Client::open(&near, true).await;
+    // The second one goes by the request of the first.
+    let targets = [verbose().await, verbose().await];
+    for target in &targets {
+        client.ask(target, b"small", target).await;
+        client.send(target, &vec![b'x'; LARGE]).await;
+        client.send(target, b"2!").await;
+    }
+    for target in &targets {
+        let both = async || {
+            let far = place.exit.flows(Some(target), 9).await.flows.remove(0);
+            (why(&near, target).await, far)
+        };
+        let dropped = |flow: &Flow| flow.datagrams.as_ref().unwrap().dropped == 1;
+        let waited = async {
+            loop {
+                let (flow, far) = both().await;
+                if dropped(&flow) && dropped(&far) {
+                    return (flow, far);
+                }
+            }
+        };
+        let (flow, far) = timeout(END, waited).await.expect("both are dropped");
+        // What was asked may have been asked more than once.
+        let up = flow.datagrams.as_ref().unwrap().up;
+        assert_eq!(flow.up_bytes, 5 * (up - 1) + 2, "{flow:?}");
+        let down = far.datagrams.as_ref().unwrap().down;
+        assert_eq!(far.down_bytes, 6 * down, "{far:?}");
+    }
+    let class = shown(&near, "bulk");
+    assert!(
+        class.up_bytes < 1000 && class.down_bytes < 1000,
+        "{class:?}"
+    );
 }
