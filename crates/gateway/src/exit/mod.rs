@@ -95,6 +95,15 @@ async fn told(leaving: &mut watch::Receiver<Option<Instant>>) {
     let _ = leaving.wait_for(Option::is_some).await;
 }
 
+/// Waits until the deadline, and for ever if there is a guest by then: it may have proved itself
+/// while this was waiting.
+async fn nobody<T>(guest: &OnceCell<T>, deadline: Instant) {
+    sleep_until(deadline).await;
+    if guest.initialized() {
+        std::future::pending::<()>().await;
+    }
+}
+
 impl Exit {
     /// An exit that calls itself `name`.
     pub fn new(store: Store, permissions: Permissions, name: &str) -> Self {
@@ -327,7 +336,7 @@ impl Exit {
                     // A connection that is gone is noticed above.
                     let _ = visit.session.leave().await;
                 }
-                () = sleep_until(deadline), if visit.guest.get().is_none() => {
+                () = nobody(&visit.guest, deadline) => {
                     let reason = "nobody proved who this is";
                     return close(visit.session.connection(), Code::EXCESSIVE_LOAD, reason);
                 }
@@ -519,4 +528,27 @@ fn credential(headers: &Headers) -> Option<Secret> {
     let (scheme, secret) = shown.split_once(' ')?;
     let secret = scheme.eq_ignore_ascii_case("bearer").then_some(secret)?;
     secret.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_proved_itself_while_that_was_waited_for_may_stay_idle() {
+        let deadline = Instant::now() + PROOF;
+        let (known, unknown) = (OnceCell::new(), OnceCell::<u8>::new());
+        nobody(&unknown, deadline).await;
+        assert_eq!(Instant::now(), deadline);
+        let deadline = Instant::now() + PROOF;
+        let proved = async {
+            sleep(PROOF / 2).await;
+            known.set(1).unwrap();
+            sleep(10 * PROOF).await;
+        };
+        tokio::select! {
+            () = nobody(&known, deadline) => panic!("it was taken for nobody"),
+            () = proved => {}
+        }
+    }
 }
