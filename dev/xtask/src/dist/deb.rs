@@ -186,6 +186,23 @@ mod tests {
     }
 
     #[test]
+    fn no_service_shows_the_url_that_lets_it_in() {
+        let place = crate::root().join("dist/anabranch-tunnel-join.service");
+        let text = fs::read_to_string(place).expect("a unit");
+        let lines: Vec<&str> = text.lines().collect();
+        let start = lines.iter().find(|line| line.starts_with("ExecStart="));
+        let start = start.expect("a command");
+        assert!(
+            start.contains(" --url-file ${CREDENTIALS_DIRECTORY}/url ") && !start.contains("URL}"),
+            "{start}"
+        );
+        let credential = "LoadCredential=url:/etc/anabranch/join.url";
+        assert!(lines.contains(&credential));
+        // What a person reads of it writes that file, for root alone.
+        assert!(text.contains("umask 077") && text.contains("> /etc/anabranch/join.url"));
+    }
+
+    #[test]
     fn a_package_has_its_three_members() {
         let pages = Pages::default();
         let package = package(&crate::root(), "arm64", b"binary", "", Some(&pages));
