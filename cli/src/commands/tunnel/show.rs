@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
+/// The role of a link that nothing was said of.
+const ALWAYS: &str = "always";
+
 /// One screen about a node.
 pub(super) fn screen(status: &Status) -> String {
     match status {
@@ -114,17 +117,11 @@ fn datagrams(datagrams: Datagrams) -> String {
 }
 
 pub(super) fn paths(paths: &[Path]) -> Table {
-    let mut head = vec![
-        "interface",
-        "local",
-        "remote",
-        "state",
-        ">down",
-        ">up",
-        ">share",
-        ">delay",
-        ">loss",
-    ];
+    let mut head = vec!["interface", "local", "remote", "state"];
+    // Where all links are for the same, a column that says so would only take room.
+    let has_roles = paths.iter().any(|path| path.role != ALWAYS);
+    head.extend(has_roles.then_some("role"));
+    head.extend([">down", ">up", ">share", ">delay", ">loss"]);
     let has_caps = paths.iter().any(|path| path.cap.is_some());
     head.extend(has_caps.then_some(">this month"));
     let mut table = Table::new(&head);
@@ -140,13 +137,16 @@ pub(super) fn paths(paths: &[Path]) -> Table {
             path.local.clone().unwrap_or_else(|| "-".into()),
             path.remote.clone(),
             path.state.clone(),
+        ];
+        row.extend(has_roles.then(|| path.role.clone()));
+        row.extend([
             units::bit_rate(path.down_bps),
             units::bit_rate(path.up_bps),
             format!("{:.0} %", path.share * 100.0),
             ms(path.delay_ms),
             path.loss
                 .map_or_else(|| "-".into(), |loss| format!("{:.2} %", loss * 100.0)),
-        ];
+        ]);
         row.extend(has_caps.then(|| cap(path)));
         table.row(row);
     }
@@ -331,6 +331,7 @@ pub(super) mod tests {
         }
         assert!(!text.contains("bulk"), "nothing was of it: {text}");
         assert!(!text.contains("a backup for"), "{text}");
+        assert!(!text.contains("role"), "all are for the same: {text}");
         near.paths[0].quarantine = Some(Quarantine {
             reason: "lost 31 % of its packets for ten seconds".into(),
             seconds_left: 29,
@@ -340,6 +341,30 @@ pub(super) mod tests {
         assert!(text.contains(why), "{text}");
         (near.far_end, near.trouble) = (None, Some("no answer".into()));
         assert!(screen(&Status::Near(near)).starts_with("near end, not connected: no answer\n"));
+    }
+
+    #[test]
+    fn what_each_path_is_for_is_told_once_one_is_for_something_else() {
+        let mut near = near();
+        near.paths[1].role = "secondary".into();
+        let text = screen(&Status::Near(near));
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        for row in [
+            &["interface", "local", "remote", "state", "role"][..],
+            &["eth0", "192.168.1.2", "192.0.2.1:4434", "open", "always"],
+            &[
+                "any",
+                "192.168.1.2",
+                "192.0.2.1:4434",
+                "waiting",
+                "secondary",
+            ],
+        ] {
+            assert!(lines.iter().any(|line| line.starts_with(row)), "{text}");
+        }
     }
 
     pub(crate) fn far() -> Far {

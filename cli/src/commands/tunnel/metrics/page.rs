@@ -1,9 +1,10 @@
 //! The page that Prometheus reads: its text format 0.0.4.
 //!
 //! Names follow its conventions: base units, `_total` for what only grows, and few labels. None
-//! has a flow, a client or an address in it: there is no bound on those.
+//! has a flow, a client or an address in it: there is no bound on those. Classes are as many as
+//! somebody has named.
 
-use anabranch_gateway::status::{Connections, Datagrams, Far, Near, Path, Status, Traffic};
+use anabranch_gateway::status::{Class, Connections, Datagrams, Far, Near, Path, Status, Traffic};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -126,6 +127,7 @@ fn of_near(page: &mut Page, near: &Near) {
     )
     .sample(&[], near.connected_seconds.unwrap_or(0));
     of_flows(page, near.connections, &near.traffic, near.datagrams);
+    of_classes(page, &near.classes);
     states(page, &near.paths.iter().collect::<Vec<_>>());
     let named = named(&near.paths);
     for (name, kind, help, value) in OF_PATHS {
@@ -198,6 +200,32 @@ fn of_flows(page: &mut Page, flows: Connections, traffic: &Traffic, datagrams: D
     page.family("anabranch_reorder_wait_seconds", "summary", help);
     page.part("_sum", datagrams.held_us as f64 / 1e6);
     page.part("_count", datagrams.held);
+}
+
+fn of_classes(page: &mut Page, classes: &[Class]) {
+    page.gauge(
+        "anabranch_class_flows_open",
+        "Flows of a class that are open.",
+    );
+    for class in classes {
+        page.sample(&[("class", &class.name)], class.open);
+    }
+    page.counter(
+        "anabranch_class_flows_made_total",
+        "Flows of a class that have begun.",
+    );
+    for class in classes {
+        page.sample(&[("class", &class.name)], class.made);
+    }
+    page.counter(
+        "anabranch_class_payload_bytes_total",
+        "Payload of flows of a class; up is away from the near end.",
+    );
+    for class in classes {
+        for (direction, bytes) in [("up", class.up_bytes), ("down", class.down_bytes)] {
+            page.sample(&[("class", &class.name), ("direction", direction)], bytes);
+        }
+    }
 }
 
 fn states(page: &mut Page, paths: &[&Path]) {
@@ -422,6 +450,25 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
         assert!(!text.contains("rtt_seconds{path=\"wwan0\"}"), "{text}");
+    }
+
+    #[test]
+    fn each_class_is_counted_by_its_name_also_one_that_nothing_was_of() {
+        let mut near = near();
+        let shell = &mut near.classes[0];
+        (shell.open, shell.made) = (1, 3);
+        (shell.up_bytes, shell.down_bytes) = (40, 500);
+        let text = text(&Status::Near(near));
+        read(&text);
+        for line in [
+            "anabranch_class_flows_open{class=\"shell\"} 1",
+            "anabranch_class_flows_made_total{class=\"shell\"} 3",
+            "anabranch_class_payload_bytes_total{class=\"shell\",direction=\"up\"} 40",
+            "anabranch_class_payload_bytes_total{class=\"shell\",direction=\"down\"} 500",
+            "anabranch_class_flows_made_total{class=\"bulk\"} 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
     }
 
     #[test]
