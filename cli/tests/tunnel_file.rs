@@ -578,3 +578,29 @@ fn what_up_would_refuse_is_told_by_check_with_its_line() {
     assert_eq!(tunnel("up", &capture("nonexist0")).status.code(), Some(2));
     assert!(tunnel("check", &capture("lo")).status.success());
 }
+
+#[test]
+fn the_files_of_the_page_about_links_are_right_as_they_stand() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tunnel-links.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks = page.split("```toml\n").skip(1);
+    let files: Vec<&str> = blocks
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert_eq!(files.len(), 3, "a file for each guide");
+    let folder = tempfile::tempdir().unwrap();
+    let pin = "00112233445566778899aabbccddeeff".repeat(2);
+    let url = format!("anabranch://{pin}@192.0.2.1\n");
+    fs::write(folder.path().join("join.url"), url).unwrap();
+    for text in files {
+        // Bridges are the reader's: every machine has this interface.
+        let text = text
+            .replace("lan=br0", "lan=lo")
+            .replace("lan=br1", "lan=lo");
+        fs::write(folder.path().join("tunnel.toml"), &text).unwrap();
+        let mut check = std::process::Command::new(common::PROGRAM);
+        check.args(["tunnel", "check", "tunnel.toml"]);
+        let output = ending::output(check.current_dir(&folder));
+        assert!(output.status.success(), "{}: {text}", said(&output));
+    }
+}
