@@ -93,8 +93,10 @@ impl Connection {
             self.carry_out(now, target, verdict);
         }
         self.check_ecn(now, target, &sum, newly);
+        self.tune_streams(now);
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
+        self.tend_keys(now);
         self.ack_routes.settle(&self.paths);
         if level == Level::OneRtt {
             self.review_ack_frequency(now, target);
@@ -269,15 +271,15 @@ impl Connection {
             path.grow_window(now, largest_sent, sum, &members);
         }
         self.scratch.members = members;
-        let slowest = self
-            .paths
-            .open()
-            .filter_map(|slot| slot.open())
-            .map(|p| p.route().rtt().smoothed());
-        if let Some(rtt) = slowest.max() {
+    }
+
+    /// Windows of streams are as large as the slowest path needs.
+    fn tune_streams(&mut self, now: Instant) {
+        let open = self.paths.open().filter_map(|slot| slot.open());
+        let slowest = open.map(|path| path.route().rtt().smoothed()).max();
+        if let Some(rtt) = slowest {
             self.streams.set_tuning(rtt, now);
         }
-        self.tend_keys(now);
     }
 
     /// Replaces keys before they wear out, and keeps old ones as long as packets may be late.

@@ -52,7 +52,8 @@ impl Connection {
         let size = usize::try_from(budget).map_or(MIN_DATAGRAM_SIZE, |b| b.min(MIN_DATAGRAM_SIZE));
         let dcid = self.cid_for_answer(id, tuple)?;
         let start = buf.len();
-        let heading = self.heading(Level::OneRtt, id, Via::Elsewhere, dcid)?;
+        let space = self.paths.open_path(id)?.space();
+        let heading = self.heading(Level::OneRtt, id, Via::Elsewhere, dcid, space);
         let mut packet = Packet::begin(&heading, buf, start + size)?;
         for data in data {
             packet.frames().put(&Frame::PathResponse { data });

@@ -5,6 +5,7 @@ use super::Connection;
 use crate::handshake::Level;
 use crate::packet::{Heading, Packet, Sealed, SizeRule, Via};
 use crate::path::packets::Leaving;
+use crate::path::state::Path;
 use crate::recovery::{PacketSpace, SentPacket};
 use crate::time::Instant;
 use crate::wire::{ConnectionId, PathId};
@@ -18,8 +19,13 @@ impl Connection {
         buf: &'b mut Vec<u8>,
         datagram_end: usize,
     ) -> Option<Packet<'b>> {
-        let (_, dcid, _) = self.paths.slot(path)?.remote_cids.active()?;
-        let heading = self.heading(level, path, Via::Route, dcid)?;
+        let slot = self.paths.slot(path)?;
+        let (_, dcid, _) = slot.remote_cids.active()?;
+        let space = match level {
+            Level::Initial | Level::Handshake => self.flights.space(level),
+            Level::OneRtt | Level::ZeroRtt => slot.path().map(Path::space),
+        };
+        let heading = self.heading(level, path, Via::Route, dcid, space?);
         Packet::begin(&heading, buf, datagram_end)
     }
 
@@ -36,21 +42,22 @@ impl Connection {
             let level = self.data_level().unwrap_or(Level::OneRtt);
             return self.begin_packet(level, path, buf, datagram_end);
         }
-        let dcid = self.paths.slot(path)?.remote_cids.kept()?;
-        let heading = self.heading(Level::OneRtt, path, via, dcid)?;
+        let slot = self.paths.slot(path)?;
+        let dcid = slot.remote_cids.kept()?;
+        let heading = self.heading(Level::OneRtt, path, via, dcid, slot.path()?.space());
         Packet::begin(&heading, buf, datagram_end)
     }
 
-    /// The header of the next packet of a level on a path.
+    /// The header of the next packet of a level on a path, which is numbered in this space.
     pub(super) fn heading(
         &self,
         level: Level,
         path: PathId,
         via: Via,
         dcid: ConnectionId,
-    ) -> Option<Heading<'_>> {
-        let space = self.space(level, path)?;
-        Some(Heading {
+        space: &PacketSpace,
+    ) -> Heading<'_> {
+        Heading {
             level,
             path,
             via,
@@ -60,7 +67,7 @@ impl Connection {
             key_phase: self.handshake.key_phase(),
             pn: space.peek_pn(),
             largest_acked: space.largest_acked(),
-        })
+        }
     }
 
     /// Seals the packet and remembers it. Returns its size in bytes, 0 if it held no frame.

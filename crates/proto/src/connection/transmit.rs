@@ -101,17 +101,14 @@ impl Connection {
     /// The most urgent reason to send something on any path.
     fn next_job(&mut self, now: Instant) -> Option<Job> {
         let level = self.data_level()?;
-        let is_proven = |id: &PathId| {
-            let path = self.paths.open_path(*id);
-            path.is_some_and(|path| path.route().is_validated())
-        };
+        let is_proven = |path: &&Path| path.route().is_validated();
         // Connection IDs must be there before the path that uses them. Where no address is proven,
         // the little that may be sent is for the challenge.
         if self.paths.owes_frames()
             && self.handshake.is_confirmed()
             && let Some(path) = self.paths.control_path(None).filter(is_proven)
         {
-            return Some(Job::new(path, Task::Control));
+            return Some(Job::new(path.id(), Task::Control));
         }
         let confirmed = self.handshake.is_confirmed();
         let own = |slot: &Slot| Job::of_path(now, slot, confirmed);
@@ -126,7 +123,9 @@ impl Connection {
         }
         if self.has_control()
             && self.settle_control(level)
-            && let Some(path) = self.credit_path().or_else(|| self.paths.control_path(None))
+            && let Some(path) = self
+                .credit_path()
+                .or_else(|| self.paths.control_path(None).map(Path::id))
             && self.has_control_room(path, level)
         {
             return Some(Job::new(path, Task::Control));
@@ -222,13 +221,16 @@ impl Connection {
                     break;
                 }
             }
-            let Some(path) = self.paths.path(first.path) else {
+            let Some(slot) = self.paths.slot(first.path) else {
+                break;
+            };
+            let Some(path) = slot.path() else {
                 break;
             };
             let route = path.route();
             let is_same = route.generation() == generation && route.ecn_marking() == ecn;
             let is_roomy = route.is_validated() && limit == full;
-            if !is_same || !is_roomy && !self.fits(job, path, limit) {
+            if !is_same || !is_roomy && !self.fits(job, slot, path, limit) {
                 break;
             }
         }
@@ -245,13 +247,10 @@ impl Connection {
 
     /// Whether a datagram of at most `limit` bytes would hold what the job is about, although the
     /// job was made for a larger one.
-    fn fits(&self, job: Job, path: &Path, limit: usize) -> bool {
+    fn fits(&self, job: Job, slot: &Slot, path: &Path, limit: usize) -> bool {
         let budget = path.route().amplification_budget();
         let size = limit.min(usize::try_from(budget).unwrap_or(usize::MAX));
-        let cid = self
-            .paths
-            .slot(job.path)
-            .and_then(|slot| slot.remote_cids.active());
+        let cid = slot.remote_cids.active();
         let (Some((_, cid, _)), Some(Level::OneRtt)) = (cid, self.data_level()) else {
             return false;
         };
@@ -317,8 +316,8 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(packet.path()) else {
             return false;
         };
-        let route = path.route_for_proof(packet.via() == Via::Previous);
-        let wrote = route.write_proof(now, packet.frames(), full);
+        let by_previous = packet.via() == Via::Previous;
+        let wrote = path.write_proof(now, by_previous, packet.frames(), full);
         if packet.via() == Via::Route {
             let (id, multipath) = (packet.path(), self.multipath_active());
             if multipath && self.paths.write_answer_cid(id, packet.frames()) {

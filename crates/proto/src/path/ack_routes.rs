@@ -33,13 +33,14 @@ impl AckRoutes {
         if self.rule != AckReturn::LowestRtt {
             return;
         }
-        let smoothed = |id: PathId| paths.path(id).map(|path| path.route().rtt().smoothed());
+        let smoothed = |path: &Path| path.route().rtt().smoothed();
         let best = paths.control_path(None);
         let kept = self.home.filter(|home| {
-            let much_slower = smoothed(*home) > best.and_then(smoothed).map(|rtt| rtt * 9 / 8);
+            let own = paths.path(*home).map(smoothed);
+            let much_slower = own > best.map(|best| smoothed(best) * 9 / 8);
             paths.works(*home) && !much_slower
         });
-        self.home = kept.or(best);
+        self.home = kept.or(best.map(Path::id));
     }
 
     /// The path on which an acknowledgement that is due should travel.
@@ -97,14 +98,11 @@ impl AckRoutes {
         }
         // A detour is worth it by a path that answers. Where none does, both sides may have doubts
         // about the one that works again: they learn of it only by answering there.
-        let answers = |id: &PathId| {
-            let path = paths.path(*id);
-            path.is_some_and(|path| path.liveness().pto_count() == 0)
-        };
-        let best = paths.control_path(wanted);
-        best.filter(answers)
+        let answers = |path: &&Path| path.liveness().pto_count() == 0;
+        let best = paths.control_path(wanted).filter(answers);
+        best.map(Path::id)
             .or_else(own)
-            .or_else(|| paths.control_path(None))
+            .or_else(|| paths.control_path(None).map(Path::id))
     }
 }
 

@@ -346,18 +346,17 @@ impl Manager {
 
     /// The best path but `except` for frames that any path may carry: the healthiest, then the
     /// fastest.
-    pub(crate) fn control_path(&self, except: Option<PathId>) -> Option<PathId> {
+    pub(crate) fn control_path(&self, except: Option<PathId>) -> Option<&Path> {
         let able = self.open().filter(|slot| slot.takes_frames());
         let able = able.filter(|slot| Some(slot.id) != except);
-        let best = able.filter_map(Slot::open).min_by_key(|path| {
+        able.filter_map(Slot::open).min_by_key(|path| {
             (
                 !path.route().is_validated(),
                 !path.is_healthy(),
                 path.liveness().pto_count(),
                 path.route().rtt().smoothed(),
             )
-        });
-        best.map(Path::id)
+        })
     }
 
     /// Whether a path works, as far as is known.

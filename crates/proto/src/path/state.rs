@@ -9,6 +9,7 @@ use super::validation::{Elsewhere, ElsewhereAnswers};
 use crate::congestion::{ControllerFactory, ControllerInit, Member};
 use crate::datagram::Tuple;
 use crate::event::Metrics;
+use crate::packet::Frames;
 use crate::path::PathState;
 use crate::recovery::{PacketPairs, PacketSpace, SentPacket};
 use crate::rng::Rng;
@@ -203,12 +204,21 @@ impl Path {
         self.previous.as_ref()
     }
 
-    /// The route a challenge or its answer leaves by.
-    pub(crate) fn route_for_proof(&mut self, previous: bool) -> &mut Route {
-        match &mut self.previous {
+    /// Writes challenges and responses, in a packet that leaves by the path's route or by the
+    /// `previous` one; `full` tells whether the datagram can be full size. Returns whether any was
+    /// written.
+    pub(crate) fn write_proof(
+        &mut self,
+        now: Instant,
+        previous: bool,
+        frames: &mut Frames<'_>,
+        full: bool,
+    ) -> bool {
+        let route = match &mut self.previous {
             Some(route) if previous => route,
             _ => &mut self.route,
-        }
+        };
+        route.write_proof(now, frames, full)
     }
 
     pub(crate) fn liveness(&self) -> &Liveness {
