@@ -10,6 +10,7 @@ use crate::sockets::Socket;
 use anabranch_proto::datagram::SocketId;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, PathId, StreamId};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -107,8 +108,9 @@ pub(crate) struct Tracked {
     waiting: [Vec<Waker>; Wait::KINDS],
     pub(crate) receiving: BTreeMap<StreamId, Option<Waker>>,
     pub(crate) sending: BTreeMap<StreamId, Sending>,
+    /// For those who subscribed: the queue of a connection whose notices nobody wants is not made.
     /// `None` once the connection has ended.
-    notices: Option<broadcast::Sender<PathNotice>>,
+    notices: Option<OnceCell<broadcast::Sender<PathNotice>>>,
 }
 
 impl Tracked {
@@ -124,7 +126,7 @@ impl Tracked {
             waiting: Default::default(),
             receiving: BTreeMap::new(),
             sending: BTreeMap::new(),
-            notices: Some(broadcast::channel(NOTICES).0),
+            notices: Some(OnceCell::new()),
         }
     }
 
@@ -151,7 +153,10 @@ impl Tracked {
     /// Path notices from now on; none if the connection has ended.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<PathNotice> {
         match &self.notices {
-            Some(notices) => notices.subscribe(),
+            Some(notices) => {
+                let queue = notices.get_or_init(|| broadcast::channel(NOTICES).0);
+                queue.subscribe()
+            }
             None => broadcast::channel(1).1,
         }
     }
@@ -565,7 +570,8 @@ impl State {
                 Event::Stream(event) => tracked.on_stream(&event, woken),
                 Event::Path(notice) => {
                     // An error means that nobody is listening.
-                    let _ = tracked.notices.as_ref().map(|notices| notices.send(notice));
+                    let queue = tracked.notices.as_ref().and_then(OnceCell::get);
+                    let _ = queue.map(|queue| queue.send(notice));
                 }
                 Event::Closed(error) => {
                     let connection = self.engine.connection(handle);
