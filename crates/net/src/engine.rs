@@ -7,17 +7,21 @@ pub use anabranch_proto::config::{
 };
 pub use anabranch_proto::connection::KeyUpdateRefused;
 pub use anabranch_proto::connection::{
-    AbandonPathError, Connection, ConnectionStats, MigrateError, OpenPathError, PathStats,
-    PathUnknown,
+    AbandonPathError, ConnectionStats, MigrateError, OpenPathError, PathStats, PathUnknown,
 };
 pub use anabranch_proto::connection::{DelayDifference, DelayMethod};
-pub use anabranch_proto::endpoint::{AcceptError, ConnectError, Endpoint, Handle, Incoming};
+pub use anabranch_proto::endpoint::AcceptError;
 pub use anabranch_proto::error::ConnectionError;
-pub use anabranch_proto::event::{Event, PathNotice};
+pub use anabranch_proto::event::PathNotice;
 pub use anabranch_proto::path::PathOptions;
 pub use anabranch_proto::resumption::{Resume, ResumptionState, StateError};
-pub use anabranch_proto::streams::{
-    ClosedStream, DatagramOptions, ReadError, ReceivedDatagram, SendDatagramError, StreamEvent,
-    WriteError,
-};
+pub use anabranch_proto::streams::ReceivedDatagram;
 pub use anabranch_proto::tls;
+
+// What this crate has its own types for, under the same names.
+pub(crate) use anabranch_proto::connection::Connection;
+pub(crate) use anabranch_proto::endpoint::{ConnectError, Endpoint, Handle, Incoming};
+pub(crate) use anabranch_proto::event::Event;
+pub(crate) use anabranch_proto::streams::{
+    DatagramOptions, ReadError, SendDatagramError, StreamEvent, WriteError,
+};
