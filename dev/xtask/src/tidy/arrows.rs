@@ -1,7 +1,8 @@
 //! Which crate of ours may depend on which.
 //!
 //! ```text
-//! wire <- proto <- { schedulers, tunnel } <- { net, sim } <- lab;  proto <- qlog <- { lab, cli }
+//! wire <- proto <- schedulers <- { net, sim } <- lab;  proto <- qlog <- { lab, cli }
+//! proto <- tunnel <- sim
 //! wire <- masque;  { masque, tunnel, net } <- gateway <- cli
 //! lab <- papers <- report <- cli;  lab <- { agent, python };  agent <- cli
 //! link <- { sim, testbed } <- lab

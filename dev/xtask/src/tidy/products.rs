@@ -2,7 +2,7 @@
 //!
 //! Without it nothing of the folder `lab/` is built, and the engine has no way to send packets
 //! without protection. With it the engine has one, and only simulated hosts may use it: whoever
-//! opens a socket does not even name it.
+//! opens a socket does not even name it, and who may name it opens none.
 
 use crate::Finding;
 use crate::source::Source;
@@ -22,9 +22,24 @@ const ALLOWED: [&str; 6] = [
     "dev/xtask/src/pgo.rs",
 ];
 
+/// Where hosts are simulated.
+const SIMULATED: [&str; 2] = ["lab/sim/src/", "lab/lab/src/backend/sim/"];
+
+/// What opens sockets.
+const SOCKETS: [&str; 5] = [
+    "anabranch_net",
+    "UdpSocket",
+    "TcpStream",
+    "TcpListener",
+    "tokio::net",
+];
+
 /// Finds crates of the laboratory in the small product, and sockets near packets in the clear.
 pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, String> {
-    let mut findings: Vec<Finding> = sources.iter().filter_map(mention).collect();
+    let found = sources
+        .iter()
+        .flat_map(|source| [mention(source), socket(source)]);
+    let mut findings: Vec<Finding> = found.flatten().collect();
     let tree = tree(root)?;
     let lab = format!("({}/lab/", root.display());
     findings.extend(tree.lines().filter_map(|line| foreign(line, &lab)));
@@ -38,15 +53,29 @@ fn mention(source: &Source) -> Option<Finding> {
     if !is_code || is_allowed {
         return None;
     }
+    let message = "only the simulator may leave packets unprotected";
+    first_of(&WORDS, source, message)
+}
+
+/// The first mention of a socket where hosts are simulated.
+fn socket(source: &Source) -> Option<Finding> {
+    let is_simulated = SIMULATED.iter().any(|place| source.path.starts_with(place));
+    if !is_simulated || source.extension() != "rs" {
+        return None;
+    }
+    first_of(&SOCKETS, source, "a simulated host has no sockets")
+}
+
+fn first_of(words: &[&str], source: &Source, why: &str) -> Option<Finding> {
     let mut lines = source.text.lines().enumerate();
     let (at, word) = lines.find_map(|(at, line)| {
-        let word = WORDS.into_iter().find(|word| line.contains(word))?;
+        let word = words.iter().find(|word| line.contains(**word))?;
         Some((at, word))
     })?;
     Some(Finding {
         file: source.path.clone(),
         line: at + 1,
-        message: format!("`{word}`: only the simulator may leave packets unprotected"),
+        message: format!("`{word}`: {why}"),
     })
 }
 
@@ -117,6 +146,27 @@ mod tests {
         assert!(found("crates/net/Cargo.toml", feature).is_some());
         assert_eq!(found("lab/sim/src/quic/mod.rs", text), None);
         assert_eq!(found("docs/security.md", text), None);
+    }
+
+    #[test]
+    fn simulated_hosts_have_no_sockets() {
+        let found = |path: &str, text: &str| {
+            let source = Source {
+                path: path.to_owned(),
+                text: text.to_owned(),
+            };
+            socket(&source).map(|finding| finding.to_string())
+        };
+        let text = "use anabranch_net::Endpoint;\n";
+        let path = "lab/lab/src/backend/sim/network.rs";
+        let finding = found(path, text).expect("a finding");
+        assert!(finding.starts_with(&format!("{path}:1: ")), "{finding}");
+        assert!(found("lab/sim/src/quic/mod.rs", "std::net::UdpSocket::bind").is_some());
+        assert_eq!(
+            found("lab/sim/src/quic/mod.rs", "std::net::SocketAddr"),
+            None
+        );
+        assert_eq!(found("crates/net/src/lib.rs", text), None);
     }
 
     #[test]
