@@ -196,8 +196,8 @@ impl Identity {
     }
 }
 
-/// Makes a directory that only its owner may read, with those above it, if it is not there. Who may
-/// read one that is there is left to whoever made it.
+/// Creates a directory that only its owner may read, with its parents. One that exists keeps its
+/// permissions.
 ///
 /// # Errors
 ///

@@ -43,9 +43,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// path in reserve.
 pub const STAGGER: Duration = Duration::from_millis(250);
 
-/// How much later than on one interface a handshake begins on the next. All of them are tried at
-/// the same time: a connection that begins on a slow path stays behind one over the best path alone
-/// for several of its round trips.
+/// The delay between the start of a handshake on one interface and on the next. All of them are
+/// tried at the same time: a connection that begins on a slow path stays behind one over the best
+/// path alone for several of its round trips.
 pub const SPREAD: Duration = Duration::ZERO;
 
 /// The time limit for connecting.

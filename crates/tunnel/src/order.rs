@@ -104,7 +104,7 @@ impl PathDelay {
 pub struct Delays(Option<(Instant, Arc<[PathDelay]>)>);
 
 impl Delays {
-    /// The delays of the paths in use, measured now by what `paths` tells, or a moment ago.
+    /// The delays of the paths in use, by what `paths` tells; kept for a moment.
     pub fn at(
         &mut self,
         now: Instant,
@@ -220,7 +220,7 @@ impl<T> Order<T> {
             .map(|(context, space)| (*context, space.stats()))
     }
 
-    /// What the delays of the paths in use are now; passes on what nothing can precede any more.
+    /// Sets the delays of the paths in use, and releases items that are in order by that.
     pub fn set_delays(
         &mut self,
         now: Instant,

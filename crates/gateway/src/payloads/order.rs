@@ -90,7 +90,7 @@ impl Order {
         self.spaces.is_used()
     }
 
-    /// What the delays of the paths in use are now; appends what nothing can precede any more.
+    /// Sets the delays of the paths in use; appends items that are in order by that.
     pub(super) fn set_delays(
         &mut self,
         delays: Arc<[PathDelay]>,

@@ -97,7 +97,7 @@ fn cid(bytes: &[u8]) -> ConnectionId {
     ConnectionId::new(bytes).expect("at most 20 bytes")
 }
 
-/// Why there are no such connection IDs.
+/// Why a format of routable connection IDs was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RoutableError {
     /// The rotation is out of range: the draft has three bits for it, and keeps one value.

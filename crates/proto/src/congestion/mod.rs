@@ -110,7 +110,7 @@ pub trait Controller: Debug + Send {
     }
 }
 
-/// A packet left.
+/// A packet was sent.
 #[derive(Debug, Clone, Copy)]
 pub struct SentEvent {
     /// When.

@@ -36,7 +36,7 @@ impl Connection {
         self.next_timer().map(|(at, _)| at)
     }
 
-    /// The next time-out and what asked for it: for whoever wonders why a driver wakes up.
+    /// The next time-out and its cause, for debugging.
     pub fn next_timer(&self) -> Option<(Instant, Timer)> {
         if self.life.is_over() {
             return self.life.deadline().map(|at| (at, Timer::Close));

@@ -14,7 +14,7 @@ impl Streams {
         is_fresh || totals.again > 0 || self.has_datagrams()
     }
 
-    /// The classes of what waits and may be sent.
+    /// The classes that have data or datagrams which may be sent.
     pub fn waiting_classes(&self) -> ClassSet {
         if !self.has_classes() {
             let waits = self.has_unsent();

@@ -54,7 +54,7 @@ impl Shares {
         false
     }
 
-    /// Nobody is owed anything any more.
+    /// Clears all debts.
     pub fn settle(&mut self) {
         self.list.iter_mut().for_each(|share| share.owed = 0);
     }

@@ -237,8 +237,8 @@ impl Treatment {
         self.wait.unwrap_or(WAIT)
     }
 
-    /// How others of a flow are waited for; `repairs` says whether the peer makes any. It makes
-    /// none of those that are wanted early.
+    /// How long to wait for missing datagrams. `repairs` says whether the peer sends lost ones
+    /// again, which it does with none that are wanted early.
     pub fn grace(&self, repairs: bool) -> Grace {
         Grace {
             longest: self.longest_wait(),
