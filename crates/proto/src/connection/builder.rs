@@ -5,7 +5,6 @@ use super::Connection;
 use crate::handshake::Level;
 use crate::packet::{Heading, Packet, Sealed, SizeRule, Via};
 use crate::path::packets::Leaving;
-use crate::path::state::Path;
 use crate::recovery::{PacketSpace, SentPacket};
 use crate::time::Instant;
 use crate::wire::{ConnectionId, PathId};
@@ -21,11 +20,8 @@ impl Connection {
     ) -> Option<Packet<'b>> {
         let slot = self.paths.slot(path)?;
         let (_, dcid, _) = slot.remote_cids.active()?;
-        let space = match level {
-            Level::Initial | Level::Handshake => self.flights.space(level),
-            Level::OneRtt | Level::ZeroRtt => slot.path().map(Path::space),
-        };
-        let heading = self.heading(level, path, Via::Route, dcid, space?);
+        let space = self.space_of(level, slot.path())?;
+        let heading = self.heading(level, path, Via::Route, dcid, space);
         Packet::begin(&heading, buf, datagram_end)
     }
 

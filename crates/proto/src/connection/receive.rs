@@ -426,9 +426,18 @@ impl Connection {
 
     /// The packet number space of a level, or of a path for 1-RTT.
     pub(super) fn space(&self, level: Level, path: PathId) -> Option<&PacketSpace> {
+        self.space_of(level, self.paths.path(path))
+    }
+
+    /// The packet number space of a level, or of this path for 1-RTT.
+    pub(super) fn space_of<'a>(
+        &'a self,
+        level: Level,
+        path: Option<&'a Path>,
+    ) -> Option<&'a PacketSpace> {
         match level {
             Level::Initial | Level::Handshake => self.flights.space(level),
-            Level::OneRtt | Level::ZeroRtt => self.paths.path(path).map(Path::space),
+            Level::OneRtt | Level::ZeroRtt => path.map(Path::space),
         }
     }
 

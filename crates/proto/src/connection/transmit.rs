@@ -221,10 +221,8 @@ impl Connection {
                     break;
                 }
             }
-            let Some(slot) = self.paths.slot(first.path) else {
-                break;
-            };
-            let Some(path) = slot.path() else {
+            let slot = self.paths.slot(first.path);
+            let Some((slot, path)) = slot.and_then(|slot| Some((slot, slot.path()?))) else {
                 break;
             };
             let route = path.route();

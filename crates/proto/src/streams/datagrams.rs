@@ -262,14 +262,16 @@ impl Datagrams {
     }
 
     /// Appends the next datagram of these classes in a frame if it fits and goes with `previous`;
-    /// returns it.
+    /// returns its length and what is known of it. One that is critical is also appended to
+    /// `copyable`, if copies are wanted.
     pub(super) fn write(
         &mut self,
         now: Instant,
         frames: &mut Frames<'_>,
         of: ClassSet,
         previous: Option<&DatagramOptions>,
-    ) -> Option<(Bytes, DatagramOptions)> {
+        copyable: Option<&mut Vec<Bytes>>,
+    ) -> Option<(usize, DatagramOptions)> {
         let next = self.outgoing.front(of)?;
         let fits = previous.is_none_or(|previous| next.options.goes_with(previous))
             && put_datagram(frames, &next.data);
@@ -278,13 +280,15 @@ impl Datagrams {
         }
         let class = next.options.class;
         let item = self.outgoing.pop(class)?;
-        // Another reference, which costs nothing.
-        let (data, options) = (item.data.clone(), item.options);
+        let (length, options) = (item.data.len(), item.options);
+        if let Some(copyable) = copyable.filter(|_| options.critical) {
+            copyable.push(item.data.clone());
+        }
         frames.note(SentFrame::Datagram {
-            length: data.len() as u16,
+            length: length as u16,
             repair: self.repairs.keep(now, item),
         });
-        Some((data, options))
+        Some((length, options))
     }
 
     /// Nothing is sent again from now on.

@@ -456,17 +456,17 @@ impl Streams {
         let mut written = 0;
         let mut previous = None;
         while written < max_bytes
-            && let Some((data, options)) =
-                self.datagrams
-                    .write(self.clock, frames, of, previous.as_ref())
+            && let Some((length, options)) = self.datagrams.write(
+                self.clock,
+                frames,
+                of,
+                previous.as_ref(),
+                kept.as_deref_mut(),
+            )
         {
-            let length = data.len();
             self.stats.datagrams_sent += 1;
             written += length.max(1) as u64;
             previous = Some(options);
-            if let Some(kept) = kept.as_mut().filter(|_| options.critical) {
-                kept.push(data);
-            }
         }
         if self.datagrams.take_unblocked() {
             self.events.push_back(StreamEvent::DatagramsUnblocked);

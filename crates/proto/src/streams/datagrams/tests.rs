@@ -25,8 +25,9 @@ fn write(datagrams: &mut Datagrams, out: &mut Vec<u8>, limit: usize) -> Option<u
             &mut Frames::new(out, limit),
             ClassSet::ALL,
             None,
+            None,
         )
-        .map(|(data, _)| data.len())
+        .map(|(length, _)| length)
 }
 
 fn ms(millis: u64) -> Instant {
@@ -169,7 +170,8 @@ fn one_packet_holds_datagrams_of_one_flow() {
     }
     let mut out = Vec::new();
     let mut frames = Frames::new(&mut out, 100);
-    let mut write = |previous| datagrams.write(Instant::ZERO, &mut frames, ClassSet::ALL, previous);
+    let mut write =
+        |previous| datagrams.write(Instant::ZERO, &mut frames, ClassSet::ALL, previous, None);
     let (_, first) = write(None).unwrap();
     assert_eq!(first.flow, 1);
     assert!(write(Some(&first)).is_some());
