@@ -18,7 +18,7 @@ pub use anabranch_proto::resumption::{Resume, ResumptionState, StateError};
 pub use anabranch_proto::streams::ReceivedDatagram;
 pub use anabranch_proto::tls;
 
-// What this crate has its own types for, under the same names.
+// Not exported: this crate has types of its own under most of these names.
 pub(crate) use anabranch_proto::connection::Connection;
 pub(crate) use anabranch_proto::endpoint::{ConnectError, Endpoint, Handle, Incoming};
 pub(crate) use anabranch_proto::event::Event;

@@ -90,9 +90,7 @@ impl PathDelay {
         });
         delays.collect()
     }
-}
 
-impl PathDelay {
     fn tell<T>(&self, space: &mut Resequencer<T>) {
         space.set_path_delay(self.path, self.delay_us, self.jitter_us);
         space.set_path_round_trip(self.path, self.round_trip);

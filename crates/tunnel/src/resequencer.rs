@@ -5,7 +5,8 @@
 //! number == next   passed on, with the run behind it
 //! number > next    held until the missing numbers arrive or are given up, because
 //!                  - the gap is older than the wait (the only timer)
-//!                  - every path in use has passed it (RFC 1990, section 4.1)
+//!                  - every path in use has passed it (RFC 1990, section 4.1), and no repair can
+//!                    come in time
 //!                  - too many items are held
 //! ```
 //! This is worth its delay where forward delays differ or jitter by more than about 5 ms; over
@@ -34,9 +35,8 @@ pub enum Wait {
     Fixed(Duration),
     /// As long as missing numbers were late in the last seconds, and until a repair may come. No
     /// time at all where hardly any comes within the longest wait, or where there is one path and
-    /// nothing is repaired. Before that is known, twice the
-    /// lag of the slowest path behind the one that revealed the gap plus four times the slowest
-    /// path's jitter, within these bounds.
+    /// nothing is repaired. Before that is known, twice the lag of the slowest path behind the one
+    /// that revealed the gap plus four times the slowest path's jitter, within these bounds.
     Adaptive {
         /// The shortest wait, where one is worth it.
         shortest: Duration,

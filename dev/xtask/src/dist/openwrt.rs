@@ -34,7 +34,7 @@ fn start(options: &str) -> String {
     run_in(run.path(), options, "start_service\nservice_triggers")
 }
 
-/// The same with a directory for what lasts as long as the service, and other orders to it.
+/// What the script says to these `orders`; `run` is for what lasts as long as the service.
 fn run_in(run: &Path, options: &str, orders: &str) -> String {
     let script = folder().join("files/anabranch.init");
     let (script, run) = (script.display(), run.display());

@@ -69,7 +69,7 @@ pub(crate) fn template(is_far: bool, url: Option<&str>) -> String {
 }
 
 impl Configuration {
-    /// Reads a file, and the files that it names.
+    /// Reads a file and the files that it names. Interfaces may come later.
     ///
     /// # Errors
     ///
@@ -78,7 +78,12 @@ impl Configuration {
         Self::read_on(file, names, None)
     }
 
-    /// The same for a machine with these interfaces, of which it may name some.
+    /// Reads a file and the files that it names, and looks for the interfaces that it captures
+    /// among these, if they are known.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it.
     pub(crate) fn read_on(
         file: &Path,
         names: &Names,
