@@ -91,6 +91,9 @@ pub struct ServeConfig {
     /// Whether it reads data that a client it knows sends before the handshake ends (0-RTT). Only
     /// [`quinn_peer`] can.
     pub early_data: bool,
+    /// A congestion window for each path that stays as it is, bytes, in place of the stack's own
+    /// congestion control. Only [`noq_peer`] can.
+    pub congestion_window: Option<u64>,
 }
 
 impl Default for ServeConfig {
@@ -101,6 +104,7 @@ impl Default for ServeConfig {
             max_paths: 0,
             retry: false,
             early_data: false,
+            congestion_window: None,
         }
     }
 }
@@ -159,6 +163,9 @@ pub struct FetchConfig {
     pub path_patience: Duration,
     /// Whether to update the packet protection keys once before the request.
     pub key_update: bool,
+    /// A congestion window for each path that stays as it is, bytes, in place of the stack's own
+    /// congestion control. Only [`noq_peer`] can.
+    pub congestion_window: Option<u64>,
 }
 
 impl FetchConfig {
@@ -174,6 +181,7 @@ impl FetchConfig {
             path_patience: noq_peer::PATH_PATIENCE,
             request,
             key_update: false,
+            congestion_window: None,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! noq: the one peer that speaks multipath.
 
+use std::any::Any;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use noq::congestion::{Controller, ControllerFactory};
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use noq::{Connection, Endpoint, FourTuple, PathStatus, TransportConfig};
 
@@ -41,7 +43,8 @@ impl Listener {
         let crypto = server_config(&certificate, &config.alpn).map_err(|e| setup(e.to_string()))?;
         let crypto = QuicServerConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
         let mut server = noq::ServerConfig::with_crypto(Arc::new(crypto));
-        server.transport_config(Arc::new(transport(config.max_paths)));
+        let transport = transport(config.max_paths, config.congestion_window);
+        server.transport_config(Arc::new(transport));
         let endpoint = Endpoint::server(server, config.listen).map_err(|e| setup(e.to_string()))?;
         let addr = endpoint.local_addr().map_err(|e| setup(e.to_string()))?;
         Ok(Self {
@@ -155,7 +158,8 @@ impl Client {
             client_config(&config.trust, &config.alpn).map_err(|e| setup(e.to_string()))?;
         let crypto = QuicClientConfig::try_from(crypto).map_err(|e| setup(e.to_string()))?;
         let mut client = noq::ClientConfig::new(Arc::new(crypto));
-        client.transport_config(Arc::new(transport(max_paths)));
+        let transport = transport(max_paths, config.congestion_window);
+        client.transport_config(Arc::new(transport));
         // One socket for all local addresses when there are several.
         let local = match (max_paths, config.server.is_ipv4()) {
             (0, _) => config.local,
@@ -271,8 +275,52 @@ fn path_use(path: &noq::Path) -> PathUse {
     }
 }
 
-fn transport(max_paths: u32) -> TransportConfig {
+fn transport(max_paths: u32, window: Option<u64>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.max_concurrent_multipath_paths(max_paths);
+    if let Some(window) = window {
+        transport.congestion_controller_factory(Arc::new(FixedWindow(window)));
+    }
     transport
+}
+
+/// A congestion window that neither grows nor shrinks, bytes.
+#[derive(Debug, Clone, Copy)]
+struct FixedWindow(u64);
+
+impl ControllerFactory for FixedWindow {
+    fn build(self: Arc<Self>, _now: Instant, _current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(*self)
+    }
+}
+
+impl Controller for FixedWindow {
+    fn on_congestion_event(
+        &mut self,
+        _now: Instant,
+        _sent: Instant,
+        _is_persistent_congestion: bool,
+        _is_ecn: bool,
+        _lost_bytes: u64,
+        _largest_lost_pn: u64,
+    ) {
+    }
+
+    fn on_mtu_update(&mut self, _new_mtu: u16) {}
+
+    fn window(&self) -> u64 {
+        self.0
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(*self)
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.0
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
 }

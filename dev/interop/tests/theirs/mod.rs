@@ -63,6 +63,14 @@ impl ToNoq {
     }
 }
 
+/// A server of ours that sends on its paths in turn.
+fn in_turn() -> ours::Server {
+    ours::Server::start(ours::Setup {
+        transport: ours::in_turn(),
+        ..ours::Setup::default()
+    })
+}
+
 /// noq's client and our end of its connection.
 pub(crate) struct FromNoq {
     pub(crate) server: ours::Server,
@@ -74,17 +82,27 @@ pub(crate) struct FromNoq {
 
 impl FromNoq {
     pub(crate) async fn connect() -> Self {
-        let setup = ours::Setup {
-            transport: ours::in_turn(),
-            ..ours::Setup::default()
-        };
-        Self::connect_over(ours::Server::start(setup), None).await
+        Self::connect_with(in_turn(), None, None).await
+    }
+
+    /// noq's congestion window on each path stays at `window` bytes.
+    pub(crate) async fn connect_narrowly(window: u64) -> Self {
+        Self::connect_with(in_turn(), None, Some(window)).await
     }
 
     /// The first path leads to `first` instead of the server, if there is one.
-    pub(crate) async fn connect_over(mut server: ours::Server, first: Option<SocketAddr>) -> Self {
+    pub(crate) async fn connect_over(server: ours::Server, first: Option<SocketAddr>) -> Self {
+        Self::connect_with(server, first, None).await
+    }
+
+    async fn connect_with(
+        mut server: ours::Server,
+        first: Option<SocketAddr>,
+        congestion_window: Option<u64>,
+    ) -> Self {
         let mut config = server.ask(Request::Get(0));
         config.server = first.unwrap_or(server.addr);
+        config.congestion_window = congestion_window;
         let connecting = noq_peer::Client::connect(&config, PATHS);
         let (client, ours) = soon(async { tokio::join!(connecting, server.accepted()) }).await;
         let client = client.unwrap();
