@@ -2,6 +2,7 @@
 
 use crate::cid_format::CidFormat;
 use crate::config::TransportConfig;
+use crate::connection::Beginning;
 use crate::error::TransportError;
 use crate::handshake::token::{EndpointKeys, retry_integrity_tag};
 use crate::path::MAX_OPEN_PATHS;
@@ -14,30 +15,117 @@ use std::sync::Arc;
 /// Who is talking to whom.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    pub(crate) side: Side,
-    pub(crate) server_name: String,
-    pub(crate) keys: Arc<EndpointKeys>,
-    /// What further connection IDs of ours are made of.
-    pub(crate) cids: CidFormat,
-    /// The connection ID the client invented for its first Initial.
-    pub(crate) original_dcid: ConnectionId,
-    /// The peer's address during the handshake.
-    pub(crate) handshake_remote: SocketAddr,
-    /// Our connection ID during the handshake.
-    pub(crate) handshake_scid: ConnectionId,
-    /// The peer's connection ID during the handshake, once seen.
-    pub(crate) peer_scid: Option<ConnectionId>,
+    side: Side,
+    server_name: String,
+    keys: Arc<EndpointKeys>,
+    cids: CidFormat,
+    original_dcid: ConnectionId,
+    handshake_remote: SocketAddr,
+    handshake_scid: ConnectionId,
+    peer_scid: Option<ConnectionId>,
     /// The source connection ID of the Retry packet, if there was one.
-    pub(crate) retry_scid: Option<ConnectionId>,
-    /// The token to put into Initials.
-    pub(crate) token: Vec<u8>,
-    /// For later connections.
-    pub(crate) next_tokens: Tokens,
-    /// What the peer announced; defaults until known.
-    pub(crate) peer: TransportParameters,
+    retry_scid: Option<ConnectionId>,
+    token: Vec<u8>,
+    next_tokens: Tokens,
+    peer: TransportParameters,
 }
 
 impl Identity {
+    pub(crate) fn new(from: &mut Beginning) -> Self {
+        Self {
+            side: from.side,
+            server_name: std::mem::take(&mut from.server_name),
+            keys: Arc::clone(&from.keys),
+            cids: from.cids.clone(),
+            original_dcid: from.original_dcid,
+            handshake_remote: from.tuple.remote,
+            handshake_scid: from.local_cid,
+            peer_scid: from.side.is_server().then_some(from.remote_cid),
+            retry_scid: from.retry_scid,
+            token: std::mem::take(&mut from.token),
+            next_tokens: Tokens::default(),
+            peer: TransportParameters::default(),
+        }
+    }
+
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(crate) fn server_name(&self) -> &str {
+        &self.server_name
+    }
+
+    /// What reset tokens and further connection IDs of ours are derived from.
+    pub(crate) fn keys(&self) -> &EndpointKeys {
+        &self.keys
+    }
+
+    /// What further connection IDs of ours are made of.
+    pub(crate) fn cids(&self) -> &CidFormat {
+        &self.cids
+    }
+
+    /// The connection ID the client invented for its first Initial.
+    pub(crate) fn original_dcid(&self) -> ConnectionId {
+        self.original_dcid
+    }
+
+    /// The peer's address during the handshake.
+    pub(crate) fn handshake_remote(&self) -> SocketAddr {
+        self.handshake_remote
+    }
+
+    /// Our connection ID during the handshake.
+    pub(crate) fn handshake_scid(&self) -> ConnectionId {
+        self.handshake_scid
+    }
+
+    /// The peer's connection ID during the handshake, once seen.
+    pub(crate) fn peer_scid(&self) -> Option<ConnectionId> {
+        self.peer_scid
+    }
+
+    /// The peer's first packet told its connection ID.
+    pub(crate) fn learn_peer_cid(&mut self, scid: ConnectionId) {
+        self.peer_scid = Some(scid);
+    }
+
+    /// The token to put into Initials.
+    pub(crate) fn token(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// What the peer announced; defaults until known.
+    pub(crate) fn peer(&self) -> &TransportParameters {
+        &self.peer
+    }
+
+    /// Whether it is known what the peer announced.
+    pub(crate) fn knows_peer(&self) -> bool {
+        self.peer.initial_source_cid.is_some()
+    }
+
+    /// The peer announced these parameters, which [`Identity::check`] found sound.
+    pub(crate) fn learn_peer(&mut self, params: TransportParameters) {
+        self.peer = params;
+    }
+
+    /// The server gave a token for a later connection.
+    pub(crate) fn keep_token(&mut self, token: &[u8]) {
+        self.next_tokens.add(token);
+    }
+
+    /// The newest token for a later connection.
+    pub(crate) fn next_token(&self) -> Option<&[u8]> {
+        self.next_tokens.newest()
+    }
+
+    /// Takes a token for a later connection, which is used once.
+    pub(crate) fn take_token(&mut self) -> Option<Vec<u8>> {
+        self.next_tokens.take()
+    }
+
     /// Whether this is a client that has heard nothing of its server yet.
     fn has_heard_nothing(&self) -> bool {
         self.side.is_client() && self.peer_scid.is_none() && self.retry_scid.is_none()

@@ -108,7 +108,7 @@ impl PathStats {
             bottleneck: 0,
             peer_packets: path
                 .space()
-                .received
+                .received()
                 .largest()
                 .map_or(0, |largest| largest + 1),
             counters: *path.counters(),

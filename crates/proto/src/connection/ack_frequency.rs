@@ -24,7 +24,7 @@ impl Connection {
         let shortest = config.ack_frequency.min_ack_delay_us(config.max_ack_delay);
         if let Some(policy) = self.ack_wish.on_request(wish, shortest.unwrap_or(0))? {
             for path in self.paths.known() {
-                path.space_mut().received.set_policy(now, policy);
+                path.set_ack_policy(now, policy);
             }
         }
         Ok(())
@@ -32,7 +32,7 @@ impl Connection {
 
     /// Whether the peer takes the frames of the extension.
     pub(super) fn peer_takes_ack_requests(&self) -> bool {
-        self.identity.peer.min_ack_delay_us.is_some() && self.handshake.is_complete()
+        self.identity.peer().min_ack_delay_us.is_some() && self.handshake.is_complete()
     }
 
     /// What makes the peer answer: `IMMEDIATE_ACK` if it understands that, else `PING`.
@@ -73,7 +73,7 @@ impl Connection {
         if !self.peer_takes_ack_requests() {
             return;
         }
-        let peer = &self.identity.peer;
+        let peer = self.identity.peer();
         let bounds = Bounds {
             packets: most,
             announced: Duration::from_millis(peer.max_ack_delay_ms),

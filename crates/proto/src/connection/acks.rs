@@ -27,18 +27,9 @@ impl Connection {
         } else {
             PathId::ZERO
         };
-        if level == Level::OneRtt && self.paths.slot(target).is_some_and(|s| s.path().is_none()) {
-            return Err(TransportError::violation(
-                "acknowledges packets of a path that was never opened",
-            ));
-        }
         let mut acked = std::mem::take(&mut self.scratch.acked);
         acked.clear();
-        // A space that is gone has nothing left to learn.
-        let newly = match self.space_mut(level, target) {
-            Some(space) => space.on_ack(ack.ranges(), &mut acked),
-            None => Ok(None),
-        };
+        let newly = self.take_acked(level, target, ack, &mut acked);
         let result = newly.map(|newly| {
             if let Some(newly) = newly {
                 self.on_newly_acked(arrival, ack, target, &newly, &acked);
@@ -46,6 +37,29 @@ impl Connection {
         });
         self.scratch.acked = acked;
         result
+    }
+
+    /// Moves the packets that a frame acknowledges to `acked`.
+    fn take_acked(
+        &mut self,
+        level: Level,
+        target: PathId,
+        ack: &Ack<'_>,
+        acked: &mut Vec<(u64, SentPacket)>,
+    ) -> Result<Option<LargestNewlyAcked>, TransportError> {
+        if !level.is_data() {
+            return self.flights.take_acked(level, ack.ranges(), acked);
+        }
+        if let Some(path) = self.paths.path_mut(target) {
+            return path.take_acked(ack.ranges(), acked);
+        }
+        if self.paths.slot(target).is_some() {
+            return Err(TransportError::violation(
+                "acknowledges packets of a path that was never opened",
+            ));
+        }
+        // A path that is gone has nothing left to learn.
+        Ok(None)
     }
 
     fn on_newly_acked(
@@ -85,7 +99,7 @@ impl Connection {
                 self.on_frame_acked(level, frame);
             }
         }
-        self.flights.on_acked(level, self.identity.side);
+        self.flights.on_acked(level, self.identity.side());
         if sum.eliciting {
             self.end_inquiry();
         }
@@ -110,7 +124,7 @@ impl Connection {
         if level != Level::OneRtt {
             return Duration::ZERO;
         }
-        let micros = encoded.saturating_mul(1 << self.identity.peer.ack_delay_exponent.min(20));
+        let micros = encoded.saturating_mul(1 << self.identity.peer().ack_delay_exponent.min(20));
         let delay = Duration::from_micros(micros);
         if self.handshake.is_confirmed() {
             delay.min(self.peer_max_ack_delay())
@@ -134,8 +148,10 @@ impl Connection {
                 self.handshake.on_crypto_acked(level, start, length);
             }
             SentFrame::Ack { path, largest } => {
-                if let Some(space) = self.space_mut(level, path) {
-                    space.received.on_ack_acked(largest);
+                if !level.is_data() {
+                    self.flights.on_ack_acked(level, largest);
+                } else if let Some(path) = self.paths.path_mut(path) {
+                    path.on_ack_acked(largest);
                 }
             }
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),

@@ -6,7 +6,7 @@
 
 use super::Connection;
 use super::receive::Arrival;
-use crate::datagram::{Transmit, Tuple};
+use crate::datagram::Transmit;
 use crate::handshake::Level;
 use crate::packet::{Packet, SizeRule, Via};
 use crate::path::manager::Slot;
@@ -14,11 +14,12 @@ use crate::path::state::Path;
 use crate::path::validation::ElsewhereAnswers;
 use crate::time::Instant;
 use crate::wire::frame::Frame;
-use crate::wire::{ConnectionId, MIN_DATAGRAM_SIZE, PathId};
+use crate::wire::{MIN_DATAGRAM_SIZE, PathId};
 
 impl Connection {
     pub(super) fn on_path_challenge(&mut self, arrival: &Arrival, data: [u8; 8]) {
-        let may_answer_elsewhere = self.identity.side.is_server() && self.handshake.is_confirmed();
+        let may_answer_elsewhere =
+            self.identity.side().is_server() && self.handshake.is_confirmed();
         let Some(path) = self.paths.open_path_mut(arrival.path) else {
             return;
         };
@@ -50,7 +51,7 @@ impl Connection {
             budget,
         } = path.take_answers()?;
         let size = usize::try_from(budget).map_or(MIN_DATAGRAM_SIZE, |b| b.min(MIN_DATAGRAM_SIZE));
-        let dcid = self.cid_for_answer(id, tuple)?;
+        let dcid = self.paths.slot_mut(id)?.cid_for_answer(tuple)?;
         let start = buf.len();
         let space = self.paths.open_path(id)?.space();
         let heading = self.heading(Level::OneRtt, id, Via::Elsewhere, dcid, space);
@@ -66,11 +67,5 @@ impl Connection {
         };
         let length = self.finish_packet(now, packet, rule);
         (length > 0).then_some(Transmit::single(tuple, length))
-    }
-
-    /// The connection ID to use towards an address the path is not at: one that no other address
-    /// has seen, if the peer issued enough of them (RFC 9000, section 9.5).
-    fn cid_for_answer(&mut self, id: PathId, tuple: Tuple) -> Option<ConnectionId> {
-        self.paths.slot_mut(id)?.remote_cids.show_to(tuple)
     }
 }

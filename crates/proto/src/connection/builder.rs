@@ -5,7 +5,7 @@ use super::Connection;
 use crate::handshake::Level;
 use crate::packet::{Heading, Packet, Sealed, SizeRule, Via};
 use crate::path::packets::Leaving;
-use crate::recovery::{PacketSpace, SentPacket};
+use crate::recovery::PacketSpace;
 use crate::time::Instant;
 use crate::wire::{ConnectionId, PathId};
 
@@ -19,7 +19,7 @@ impl Connection {
         datagram_end: usize,
     ) -> Option<Packet<'b>> {
         let slot = self.paths.slot(path)?;
-        let (_, dcid, _) = slot.remote_cids.active()?;
+        let (_, dcid, _) = slot.remote_cids().active()?;
         let space = self.space_of(level, slot.path())?;
         let heading = self.heading(level, path, Via::Route, dcid, space);
         Packet::begin(&heading, buf, datagram_end)
@@ -39,7 +39,7 @@ impl Connection {
             return self.begin_packet(level, path, buf, datagram_end);
         }
         let slot = self.paths.slot(path)?;
-        let dcid = slot.remote_cids.kept()?;
+        let dcid = slot.remote_cids().kept()?;
         let heading = self.heading(Level::OneRtt, path, via, dcid, slot.path()?.space());
         Packet::begin(&heading, buf, datagram_end)
     }
@@ -58,8 +58,8 @@ impl Connection {
             path,
             via,
             dcid,
-            scid: self.identity.handshake_scid,
-            token: &self.identity.token,
+            scid: self.identity.handshake_scid(),
+            token: self.identity.token(),
             key_phase: self.handshake.key_phase(),
             pn: space.peek_pn(),
             largest_acked: space.largest_acked(),
@@ -116,11 +116,11 @@ impl Connection {
         if sent.ack_eliciting && level.is_data() {
             self.placement.on_sent(id, &sent);
         }
-        let space = match level {
-            Level::Initial | Level::Handshake => self.flights.space_mut(level),
-            Level::OneRtt | Level::ZeroRtt => Some(path.space_mut()),
-        };
-        put_into(space, pn, sent);
+        if level.is_data() {
+            path.remember(pn, sent);
+        } else {
+            self.flights.remember(level, pn, sent);
+        }
         // A controller may end a measurement as the path is used again after a pause.
         if is_resized {
             self.observe_metrics(now, id);
@@ -131,17 +131,7 @@ impl Connection {
     fn remember_elsewhere(&mut self, now: Instant, id: PathId, via: Via, leaving: Leaving) {
         let by_previous = via == Via::Previous;
         if let Some(path) = self.paths.path_mut(id) {
-            let pn = leaving.pn;
-            let sent = path.on_sent_elsewhere(now, leaving.size, by_previous, leaving.frames);
-            put_into(Some(path.space_mut()), pn, sent);
+            path.on_sent_elsewhere(now, by_previous, leaving);
         }
-    }
-}
-
-fn put_into(space: Option<&mut PacketSpace>, pn: u64, sent: SentPacket) {
-    if let Some(space) = space {
-        let next = space.next_pn();
-        debug_assert_eq!(next, pn, "the packet number was announced by peek_pn");
-        space.on_sent(next, sent);
     }
 }

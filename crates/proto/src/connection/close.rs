@@ -123,7 +123,7 @@ impl Connection {
                 continue;
             };
             self.life.write(level, packet.frames());
-            must_fill |= level == Level::Initial && self.identity.side.is_client();
+            must_fill |= level == Level::Initial && self.identity.side().is_client();
             // The last packet fills the datagram: the others share it.
             let is_last = levels.peek().is_none() || packet.room() < CLOSE_ROOM;
             let rule = if must_fill && is_last {

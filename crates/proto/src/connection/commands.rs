@@ -7,7 +7,7 @@ use crate::datagram::Tuple;
 use crate::event::Observer;
 use crate::handshake::{ExportError, KeyUpdateRefused};
 use crate::path::ack_routes::AckRoutes;
-use crate::path::manager::Missing;
+use crate::path::manager::{Missing, Slot};
 use crate::path::state::PathOptions;
 use crate::path::{AbandonPathError, OpenPathError, PathUnknown};
 use crate::sched::{Backlog, PathEvent, Scheduler};
@@ -131,7 +131,7 @@ impl Connection {
         if self.life.is_over() {
             return Err(OpenPathError::Closed);
         }
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             return Err(OpenPathError::NotClient);
         }
         if !self.handshake.is_confirmed() {
@@ -141,8 +141,8 @@ impl Connection {
             return Err(OpenPathError::NoMultipath);
         }
         // RFC 10069 leaves the server's other addresses open, such as a preferred one.
-        if self.identity.peer.disable_active_migration
-            && tuple.remote == self.identity.handshake_remote
+        if self.identity.peer().disable_active_migration
+            && tuple.remote == self.identity.handshake_remote()
         {
             return Err(OpenPathError::Forbidden);
         }
@@ -225,7 +225,7 @@ impl Connection {
 
     /// The open paths, ascending.
     pub fn paths(&self) -> impl Iterator<Item = PathId> + '_ {
-        self.paths.open().map(|slot| slot.id)
+        self.paths.open().map(Slot::id)
     }
 
     /// What is known of a path that is open or closing.
@@ -293,14 +293,14 @@ impl Connection {
 
     /// Whether this is the client or the server.
     pub fn side(&self) -> Side {
-        self.identity.side
+        self.identity.side()
     }
 
     /// The name the client asked for.
     pub fn server_name(&self) -> &str {
         self.handshake
             .server_name()
-            .unwrap_or(&self.identity.server_name)
+            .unwrap_or(self.identity.server_name())
     }
 
     /// The application protocol agreed on.
@@ -345,12 +345,12 @@ impl Connection {
 
     /// The original destination connection ID: the name of the connection in qlog.
     pub fn original_dcid(&self) -> crate::wire::ConnectionId {
-        self.identity.original_dcid
+        self.identity.original_dcid()
     }
 
     /// The token for the next connection to this server, once it sent one. The next
     /// [resumption](Self::take_resumption) takes it.
     pub fn next_token(&self) -> &[u8] {
-        self.identity.next_tokens.newest().unwrap_or_default()
+        self.identity.next_token().unwrap_or_default()
     }
 }

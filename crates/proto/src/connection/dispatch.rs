@@ -125,7 +125,7 @@ impl Connection {
     }
 
     fn on_new_token(&mut self, token: &[u8]) -> Result<(), TransportError> {
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             return Err(TransportError::violation("NEW_TOKEN from a client"));
         }
         if token.is_empty() {
@@ -134,7 +134,7 @@ impl Connection {
                 "an empty token",
             ));
         }
-        self.identity.next_tokens.add(token);
+        self.identity.keep_token(token);
         Ok(())
     }
 

@@ -46,7 +46,7 @@ impl Connection {
     /// Whether a client may write although the handshake is not complete. What is sent now an
     /// attacker can have the server read twice.
     pub fn may_send_early_data(&self) -> bool {
-        self.identity.side.is_client()
+        self.identity.side().is_client()
             && !self.handshake.is_complete()
             && self.handshake.has_keys(Level::ZeroRtt)
     }
@@ -70,10 +70,10 @@ impl Connection {
     pub fn take_resumption(&mut self) -> Option<ResumptionState> {
         let session = self.handshake.take_session()?;
         let state = ResumptionState {
-            server_name: self.identity.server_name.clone(),
+            server_name: self.identity.server_name().to_owned(),
             session,
-            remembered: Remembered::of(&self.identity.peer),
-            token: self.identity.next_tokens.take().unwrap_or_default(),
+            remembered: Remembered::of(self.identity.peer()),
+            token: self.identity.take_token().unwrap_or_default(),
         };
         state.if_storable()
     }
@@ -91,7 +91,7 @@ impl Connection {
     /// A server's keys for early data came with the client's first message.
     pub(super) fn note_early_keys(&mut self, now: Instant) {
         let is_new = matches!(self.early_data, EarlyData::None);
-        if self.identity.side.is_server() && is_new && self.handshake.has_keys(Level::ZeroRtt) {
+        if self.identity.side().is_server() && is_new && self.handshake.has_keys(Level::ZeroRtt) {
             self.early_data = EarlyData::Accepted;
             self.outbox.tell(Event::EarlyDataAccepted);
             self.replay_undecryptable(now);
@@ -152,15 +152,14 @@ impl Connection {
         let Some(path) = self.paths.path_mut(PathId::ZERO) else {
             return Vec::new();
         };
-        let sent = path.space_mut().take_all();
-        path.forget_in_flight(&sent);
+        let sent = path.forget_data();
         sent.into_iter().map(|(_, packet)| packet).collect()
     }
 
     /// Tells a client's application what became of early data, now that the server is known to be
     /// the one that answered; has a server read late 0-RTT packets for a while.
     pub(super) fn conclude_early_data(&mut self, now: Instant) {
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             let until = now + self.three_pto();
             self.handshake.discard_early_at(until);
             return;

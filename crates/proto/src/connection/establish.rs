@@ -31,13 +31,13 @@ impl Connection {
     /// Reads the peer's transport parameters as soon as TLS has them.
     #[cold]
     fn learn_peer_params(&mut self, now: Instant) -> Result<(), TransportError> {
-        if self.identity.peer.initial_source_cid.is_some() {
+        if self.identity.knows_peer() {
             return Ok(());
         }
         let Some(bytes) = self.handshake.peer_params() else {
             return Ok(());
         };
-        let sender = self.identity.side.peer();
+        let sender = self.identity.side().peer();
         let params = TransportParameters::decode(bytes, sender)
             .map_err(|error| TransportError::new(error.code(), error.to_string()))?;
         self.identity.check(&params)?;
@@ -45,7 +45,7 @@ impl Connection {
         let empty = |cid: Option<ConnectionId>| cid.is_none_or(|cid| cid.is_empty());
         if self.config.max_paths > 0
             && params.initial_max_path_id.is_some()
-            && (empty(self.identity.peer_scid) || self.identity.handshake_scid.is_empty())
+            && (empty(self.identity.peer_scid()) || self.identity.handshake_scid().is_empty())
         {
             // RFC 10069: who offers the extension has connection IDs.
             return Err(TransportError::violation(
@@ -60,8 +60,8 @@ impl Connection {
         let limit = self.config.active_connection_id_limit;
         self.paths.on_parameters(&params, limit)?;
         self.one_way.set_exponent(params.ack_delay_exponent);
-        self.identity.peer = params;
-        let (by_peer, params) = (true, &self.identity.peer);
+        self.identity.learn_peer(params);
+        let (by_peer, params) = (true, self.identity.peer());
         self.outbox
             .observe(now, &Observation::Parameters { by_peer, params });
         Ok(())
@@ -69,7 +69,7 @@ impl Connection {
 
     #[cold]
     fn on_complete(&mut self, now: Instant) -> Result<(), TransportError> {
-        if self.identity.peer.initial_source_cid.is_none() {
+        if !self.identity.knows_peer() {
             return Err(TransportError::new(
                 TransportErrorCode::crypto(109),
                 "the peer sent no transport parameters",
@@ -83,7 +83,7 @@ impl Connection {
         }
         self.outbox.tell(Event::Connected);
         self.conclude_early_data(now);
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             self.owed.handshake_done = true;
             self.queue_new_tokens(now);
             self.spare_first_window();
@@ -100,7 +100,7 @@ impl Connection {
             return;
         };
         let address = [path.route().tuple().remote.ip()];
-        let (keys, rng) = (&self.identity.keys, &mut self.rng);
+        let (keys, rng) = (self.identity.keys(), &mut self.rng);
         let tokens = (0..self.handshake.tickets_given().max(1))
             .map(|_| keys.seal_new_token(now, &address, rng));
         self.owed.new_token = Some(tokens.collect());
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     pub(super) fn on_handshake_done(&mut self, now: Instant) -> Result<(), TransportError> {
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             return Err(TransportError::violation("HANDSHAKE_DONE from a client"));
         }
         self.on_confirmed(now);
@@ -143,7 +143,7 @@ impl Connection {
     /// The first packet of the next level makes the keys of the one before useless
     /// (RFC 9001, section 4.9.1): sent by the client, received by the server.
     pub(super) fn on_level_sent(&mut self, now: Instant, level: Level) {
-        if level == Level::Handshake && self.identity.side.is_client() {
+        if level == Level::Handshake && self.identity.side().is_client() {
             self.discard_level(now, Level::Initial);
         }
     }
@@ -160,7 +160,7 @@ impl Connection {
     }
 
     pub(super) fn on_level_used(&mut self, now: Instant, level: Level) {
-        if level != Level::Handshake || self.identity.side.is_client() {
+        if level != Level::Handshake || self.identity.side().is_client() {
             return;
         }
         self.discard_level(now, Level::Initial);
@@ -174,10 +174,10 @@ impl Connection {
     /// The peer's choice of connection ID, from its first authenticated packet.
     #[cold]
     pub(super) fn learn_peer_cid(&mut self, scid: ConnectionId) {
-        if self.identity.peer_scid.is_some() {
+        if self.identity.peer_scid().is_some() {
             return;
         }
-        self.identity.peer_scid = Some(scid);
+        self.identity.learn_peer_cid(scid);
         self.paths.replace_initial_cid(scid);
     }
 

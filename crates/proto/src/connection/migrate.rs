@@ -12,7 +12,7 @@ use crate::wire::{PathId, TransportErrorCode};
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
     pub(super) fn on_new_tuple(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        if self.identity.side.is_client() || !self.handshake.is_confirmed() {
+        if self.identity.side().is_client() || !self.handshake.is_confirmed() {
             // A client decides itself by which socket it sends, and servers do not move.
             return;
         }
@@ -39,18 +39,18 @@ impl Connection {
         tuple: Tuple,
     ) -> Result<(), MigrateError> {
         let preferred = self.identity.preferred_remote(tuple.remote.is_ipv4());
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             return Err(MigrateError::NotClient);
         }
         if self.life.is_over() || !self.handshake.is_confirmed() {
             return Err(MigrateError::NotYet);
         }
-        if self.identity.peer.disable_active_migration && preferred != Some(tuple.remote) {
+        if self.identity.peer().disable_active_migration && preferred != Some(tuple.remote) {
             return Err(MigrateError::Forbidden);
         }
         let slot = self.paths.slot(id).filter(|slot| slot.open().is_some());
         let slot = slot.ok_or(MigrateError::NoSuchPath)?;
-        if !slot.remote_cids.has_spare() {
+        if !slot.remote_cids().has_spare() {
             // The old connection ID on a new route would link the two (RFC 9000, section 9.5).
             return Err(MigrateError::NoCid);
         }
@@ -72,7 +72,7 @@ impl Connection {
         };
         if let Some(remote) = self.identity.preferred_remote(tuple.remote.is_ipv4())
             && self.config.migration
-            && self.identity.side.is_client()
+            && self.identity.side().is_client()
         {
             // Staying where it works is no failure.
             let _ = self.migrate_path(now, PathId::ZERO, Tuple { remote, ..tuple });
@@ -113,7 +113,7 @@ impl Connection {
         let Some(path) = self.paths.open_path_mut(id) else {
             return;
         };
-        let is_client = self.identity.side.is_client();
+        let is_client = self.identity.side().is_client();
         let response = path.on_response(now, &mut self.rng, data, is_client);
         let Response::Proven { moved } = response else {
             return;

@@ -51,11 +51,9 @@ use crate::path::route::Route;
 use crate::path::state::{Path, PathOptions};
 use crate::placement::Placement;
 use crate::recovery::{AckRequests, AckWish, OneWay, SentPacket};
-use crate::resumption::Tokens;
 use crate::rng::Rng;
 use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
-use crate::wire::params::TransportParameters;
 use crate::wire::{ConnectionId, PathId, Side};
 use control::OwedFrames;
 use early_data::EarlyData;
@@ -167,25 +165,12 @@ impl Beginning {
 }
 
 impl Connection {
-    pub(crate) fn new(now: Instant, from: Beginning) -> Self {
-        let (side, local_cid) = (from.side, from.local_cid);
+    pub(crate) fn new(now: Instant, mut from: Beginning) -> Self {
+        let side = from.side;
         let (mut rng, config) = (from.rng.clone(), Arc::clone(&from.config));
         let flights = Flights::new(&mut rng);
         let paths = from.first_path(now, &mut rng);
-        let identity = Identity {
-            side,
-            server_name: from.server_name,
-            keys: from.keys,
-            cids: from.cids,
-            original_dcid: from.original_dcid,
-            handshake_remote: from.tuple.remote,
-            handshake_scid: local_cid,
-            peer_scid: side.is_server().then_some(from.remote_cid),
-            retry_scid: from.retry_scid,
-            token: from.token,
-            next_tokens: Tokens::default(),
-            peer: TransportParameters::default(),
-        };
+        let identity = Identity::new(&mut from);
         let mut streams = Streams::new(side, &config.streams);
         if let Some(budget) = from.budget {
             streams.charge_to(budget);
@@ -247,7 +232,7 @@ impl Connection {
 
     /// The changes that take back everything routed to this connection.
     pub(crate) fn last_routing(&self) -> impl Iterator<Item = Routing> + '_ {
-        let original = Routing::RemoveCid(self.identity.original_dcid);
+        let original = Routing::RemoveCid(self.identity.original_dcid());
         self.paths.last_routing().chain([original])
     }
 
@@ -263,7 +248,7 @@ impl Connection {
     /// The longest that the peer may hold an acknowledgement back: as announced, or as asked for.
     fn peer_max_ack_delay(&self) -> Duration {
         if self.handshake.is_complete() {
-            let announced = Duration::from_millis(self.identity.peer.max_ack_delay_ms);
+            let announced = Duration::from_millis(self.identity.peer().max_ack_delay_ms);
             self.ack_requests.longest_delay(announced)
         } else {
             Duration::ZERO

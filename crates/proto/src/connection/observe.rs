@@ -9,7 +9,7 @@ impl Connection {
     /// A peer's first packet could be opened, so this is no noise: from now on a server may spend
     /// what an observer costs, such as a file.
     pub(super) fn greet(&mut self, now: Instant) {
-        if self.identity.side.is_server() {
+        if self.identity.side().is_server() {
             self.invite_observer(now);
         }
     }
@@ -24,8 +24,8 @@ impl Connection {
             return;
         };
         let observer = factory.build(&Subject {
-            side: self.identity.side,
-            original_dcid: self.identity.original_dcid,
+            side: self.identity.side(),
+            original_dcid: self.identity.original_dcid(),
             tuple: path.route().tuple(),
             began: now,
         });
@@ -50,26 +50,26 @@ impl Connection {
             return;
         };
         let Some(path) = slot.open() else { return };
-        let remote_cid = slot.remote_cids.active().map(|(_, cid, _)| cid);
+        let remote_cid = slot.remote_cids().active().map(|(_, cid, _)| cid);
         let started = Observation::Started {
-            side: identity.side,
-            original_dcid: identity.original_dcid,
-            local_cid: identity.handshake_scid,
+            side: identity.side(),
+            original_dcid: identity.original_dcid(),
+            local_cid: identity.handshake_scid(),
             remote_cid: remote_cid.unwrap_or_default(),
             tuple: path.route().tuple(),
         };
         outbox.observe(*clock, &started);
         for slot in paths.open() {
             let Some(path) = slot.open() else { continue };
-            let (path, tuple) = (slot.id, path.route().tuple());
+            let (path, tuple) = (slot.id(), path.route().tuple());
             outbox.observe(*clock, &Observation::RouteAssigned { path, tuple });
         }
         let params = self.identity.announced(&self.config);
         let (by_peer, params) = (false, &params);
         self.outbox
             .observe(self.clock, &Observation::Parameters { by_peer, params });
-        if self.identity.peer.initial_source_cid.is_some() {
-            let (by_peer, params) = (true, &self.identity.peer);
+        if self.identity.knows_peer() {
+            let (by_peer, params) = (true, self.identity.peer());
             self.outbox
                 .observe(self.clock, &Observation::Parameters { by_peer, params });
         }

@@ -17,13 +17,13 @@ use std::ops::RangeInclusive;
 impl Connection {
     /// Whether the peer may send us timestamps: we want them, and it can.
     pub fn receives_timestamps(&self) -> bool {
-        let peer = self.identity.peer.enable_timestamp;
+        let peer = self.identity.peer().enable_timestamp;
         self.config.timestamps && peer.is_some_and(Timestamps::sends)
     }
 
     /// Whether our packets carry timestamps: the peer wants them, and we can.
     pub fn sends_timestamps(&self) -> bool {
-        let peer = self.identity.peer.enable_timestamp;
+        let peer = self.identity.peer().enable_timestamp;
         self.config.timestamps && peer.is_some_and(Timestamps::receives)
     }
 
@@ -65,7 +65,7 @@ impl Connection {
         if packet.is_none_or(|(_, packet)| packet.tuple_generation != generation) {
             return;
         }
-        let exponent = self.identity.peer.ack_delay_exponent.min(20);
+        let exponent = self.identity.peer().ack_delay_exponent.min(20);
         self.one_way.note_echo(Echo {
             path: target,
             generation,

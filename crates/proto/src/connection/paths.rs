@@ -21,10 +21,9 @@ use crate::wire::{PathId, TransportErrorCode};
 /// A 1-RTT packet number space as the configuration wants it.
 pub(super) fn one_rtt_space(config: &TransportConfig, rng: &mut Rng) -> PacketSpace {
     let mut space = PacketSpace::new(rng);
-    space.received.set_max_ack_delay(config.max_ack_delay);
-    space
-        .received
-        .set_ack_eliciting_threshold(config.ack_threshold as u32);
+    let received = space.received_mut();
+    received.set_max_ack_delay(config.max_ack_delay);
+    received.set_ack_eliciting_threshold(config.ack_threshold as u32);
     space
 }
 
@@ -40,11 +39,11 @@ impl Connection {
     ) {
         let mut space = one_rtt_space(&self.config, &mut self.rng);
         if let Some(policy) = self.ack_wish.policy() {
-            space.received.set_policy(now, policy);
+            space.received_mut().set_policy(now, policy);
         }
         let mut route = self.new_route(now, id, tuple, 0);
         route.validate(now, &mut self.rng);
-        if self.identity.side.is_client() {
+        if self.identity.side().is_client() {
             // The client chose the address itself: nobody is amplified at.
             route.lift_amplification_limit();
         }
@@ -65,7 +64,7 @@ impl Connection {
         generation: u32,
     ) -> Route {
         let mut route = Route::new(&self.config, &mut self.rng, now, id, tuple, generation);
-        let limit = self.identity.peer.max_udp_payload_size;
+        let limit = self.identity.peer().max_udp_payload_size;
         route.set_peer_limit(limit);
         route
     }
@@ -73,7 +72,7 @@ impl Connection {
     /// The peer used a path ID for the first time: it opens the path (only clients may).
     #[cold]
     pub(super) fn on_first_packet(&mut self, now: Instant, id: PathId, tuple: Tuple, bytes: u64) {
-        if self.identity.side.is_client() || self.paths.slot(id).is_none_or(Slot::is_closing) {
+        if self.identity.side().is_client() || self.paths.slot(id).is_none_or(Slot::is_closing) {
             return;
         }
         if self.paths.open_count() >= self.path_cap() {
@@ -144,7 +143,7 @@ impl Connection {
     /// Tells the application when a path could be opened that could not before.
     #[cold]
     pub(super) fn note_capacity(&mut self, now: Instant) {
-        if self.identity.side.is_client()
+        if self.identity.side().is_client()
             && self.handshake.is_confirmed()
             && self.paths.is_multipath()
             && self.paths.open_count() < self.path_cap()
@@ -163,10 +162,10 @@ impl Connection {
         }
         let mut source = CidSource {
             rng: &mut self.rng,
-            keys: &self.identity.keys,
-            format: &self.identity.cids,
+            keys: self.identity.keys(),
+            format: self.identity.cids(),
         };
-        let limit = self.identity.peer.active_connection_id_limit;
+        let limit = self.identity.peer().active_connection_id_limit;
         self.paths.issue_cids(&mut source, limit);
     }
 
@@ -174,7 +173,7 @@ impl Connection {
         &mut self,
         frame: &NewConnectionId,
     ) -> Result<(), TransportError> {
-        if self.identity.peer_scid.is_some_and(|cid| cid.is_empty()) {
+        if self.identity.peer_scid().is_some_and(|cid| cid.is_empty()) {
             return Err(TransportError::violation(
                 "connection ID from a peer that uses none",
             ));

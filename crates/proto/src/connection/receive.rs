@@ -44,7 +44,7 @@ impl Connection {
                 return;
             };
             let (packet, tail) = rest.split_at_mut(incoming.length);
-            if incoming.level == Level::Initial && is_small && self.identity.side.is_server() {
+            if incoming.level == Level::Initial && is_small && self.identity.side().is_server() {
                 // RFC 9000, section 14.1.
                 self.outbox
                     .on_dropped(now, path, packet.len(), DropReason::SmallInitial);
@@ -86,7 +86,7 @@ impl Connection {
     /// address that the path is not at; `has_path` tells that there is one.
     #[cold]
     fn is_foreign(&self, remote: SocketAddr, has_path: bool) -> bool {
-        if self.identity.side.is_client() {
+        if self.identity.side().is_client() {
             return !self.knows_server_at(remote);
         }
         has_path && !self.config.migration && self.handshake.is_confirmed()
@@ -96,7 +96,7 @@ impl Connection {
     fn knows_server_at(&self, remote: SocketAddr) -> bool {
         let paths = self.paths.in_use().filter_map(Slot::path);
         let mut routes = paths.flat_map(|path| path.previous().into_iter().chain([path.route()]));
-        self.identity.handshake_remote == remote
+        self.identity.handshake_remote() == remote
             || self.identity.preferred_remote(remote.is_ipv4()) == Some(remote)
             || routes.any(|route| route.tuple().remote == remote)
     }
@@ -104,7 +104,7 @@ impl Connection {
     /// Tells what the next packet is; `None` if the rest of the datagram holds none.
     fn next_packet(&mut self, now: Instant, path: PathId, bytes: &[u8]) -> Option<Incoming> {
         let identity = &self.identity;
-        match Piece::first_of(bytes, identity.cids.length(), identity.side) {
+        match Piece::first_of(bytes, identity.cids().length(), identity.side()) {
             Piece::Packet(incoming) => return Some(incoming),
             Piece::Retry {
                 scid,
@@ -159,9 +159,9 @@ impl Connection {
             return;
         };
         let space = self.space(level, path);
-        let expected = space.map_or(0, |space| space.received.expected());
+        let expected = space.map_or(0, |space| space.received().expected());
         let pn = crate::wire::packet_number::expand(header.pn, header.pn_len, expected);
-        if space.is_some_and(|space| space.received.is_duplicate(pn)) {
+        if space.is_some_and(|space| space.received().is_duplicate(pn)) {
             self.on_unusable(now, path, tail, packet.len(), DropReason::Duplicate);
             return;
         }
@@ -205,7 +205,7 @@ impl Connection {
             // Nor has the handshake, or what comes before its end, any path but the first.
             return self
                 .identity
-                .peer_scid
+                .peer_scid()
                 .is_none_or(|known| Some(known) == scid)
                 && path == PathId::ZERO
                 && self.space(level, path).is_some();
@@ -388,15 +388,9 @@ impl Connection {
             ..
         } = *arrival;
         if !level.is_data() {
-            if let Some(space) = self.space_mut(level, path) {
-                let received = &mut space.received;
-                received.on_received(now, pn, contents.ack_eliciting, ecn);
-                if contents.ack_eliciting || contents.immediate {
-                    // Initial and Handshake packets are acknowledged at once (RFC 9000, section
-                    // 13.2.1).
-                    received.request_immediate();
-                }
-            }
+            let packet = (level, pn);
+            self.flights
+                .on_received(now, packet, ecn, contents.ack_eliciting);
             return;
         }
         let Some((known, is_open)) = self.paths.known_mut(path) else {
@@ -438,14 +432,6 @@ impl Connection {
         match level {
             Level::Initial | Level::Handshake => self.flights.space(level),
             Level::OneRtt | Level::ZeroRtt => path.map(Path::space),
-        }
-    }
-
-    /// The packet number space of a level, or of a path for 1-RTT.
-    pub(super) fn space_mut(&mut self, level: Level, path: PathId) -> Option<&mut PacketSpace> {
-        match level {
-            Level::Initial | Level::Handshake => self.flights.space_mut(level),
-            Level::OneRtt | Level::ZeroRtt => self.paths.path_mut(path).map(Path::space_mut),
         }
     }
 }

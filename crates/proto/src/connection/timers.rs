@@ -46,7 +46,7 @@ impl Connection {
         let common = self.common();
         for slot in self.paths.in_use() {
             if let Some(path) = slot.open() {
-                let waits = data || self.placement.waits_for(slot.id);
+                let waits = data || self.placement.waits_for(slot.id());
                 let waits = waits && slot.carrier().is_some();
                 self.offer_path_timers(path, waits, &common, &mut first);
             }
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     fn idle_timeout(&self) -> Option<Duration> {
-        let announced = Duration::from_millis(self.identity.peer.max_idle_timeout_ms);
+        let announced = Duration::from_millis(self.identity.peer().max_idle_timeout_ms);
         let peers = self.handshake.is_complete().then_some(announced);
         idle::timeout(self.config.max_idle_timeout, peers)
     }

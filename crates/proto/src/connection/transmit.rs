@@ -54,7 +54,7 @@ impl Connection {
     /// only for its keys (0.5-RTT).
     pub(super) fn may_send_one_rtt(&self) -> bool {
         self.handshake.has_keys(Level::OneRtt)
-            && (self.identity.side.is_server() || self.handshake.is_complete())
+            && (self.identity.side().is_server() || self.handshake.is_complete())
     }
 
     /// Initial and Handshake packets, coalesced into one datagram.
@@ -77,7 +77,7 @@ impl Connection {
             // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
             // validating the path.
             must_fill |= level == Level::Initial
-                && (packet.is_ack_eliciting() || self.identity.side.is_client());
+                && (packet.is_ack_eliciting() || self.identity.side().is_client());
             let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
             let rule = if fill {
                 SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
@@ -168,7 +168,7 @@ impl Connection {
             CreditReturn::Fastest => None,
             CreditReturn::SamePath => self.last_data.by,
         };
-        let able = |slot: &&Slot| Some(slot.id) == by && slot.takes_frames();
+        let able = |slot: &&Slot| Some(slot.id()) == by && slot.takes_frames();
         let slot = self.paths.open().find(able)?;
         let path = slot.open()?;
         (path.route().is_validated() && path.is_healthy()).then_some(path.id())
@@ -248,7 +248,7 @@ impl Connection {
     fn fits(&self, job: Job, slot: &Slot, path: &Path, limit: usize) -> bool {
         let budget = path.route().amplification_budget();
         let size = limit.min(usize::try_from(budget).unwrap_or(usize::MAX));
-        let cid = slot.remote_cids.active();
+        let cid = slot.remote_cids().active();
         let (Some((_, cid, _)), Some(Level::OneRtt)) = (cid, self.data_level()) else {
             return false;
         };
@@ -407,7 +407,7 @@ impl Connection {
     pub(super) fn write_acks(&mut self, now: Instant, packet: &mut Packet<'_>, alone: bool) {
         let owes = |slot: &Slot| {
             let path = slot.path();
-            path.is_some_and(|path| path.space().received.has_unreported())
+            path.is_some_and(|path| path.space().received().has_unreported())
         };
         if !alone && !self.paths.in_use().any(owes) {
             return;
@@ -422,7 +422,7 @@ impl Connection {
         };
         let reported = |id: &PathId| {
             let path = self.paths.path(*id);
-            path.is_some_and(|path| path.space().received.has_unreported())
+            path.is_some_and(|path| path.space().received().has_unreported())
         };
         let frames = packet.frames();
         let before = frames.mark();
@@ -433,10 +433,9 @@ impl Connection {
         for id in travelling {
             // Also those of a path that is given up: what came on it is acknowledged elsewhere.
             if let Some(path) = self.paths.path_mut(id)
-                && path.space().received.has_unreported()
+                && path.space().received().has_unreported()
             {
-                let received = &mut path.space_mut().received;
-                received.write_ack(now, frames, form, id);
+                path.write_ack(now, frames, form);
             }
         }
         if frames.is_at(stamped) {

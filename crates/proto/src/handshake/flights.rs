@@ -5,16 +5,19 @@
 //! CRYPTO bytes are those of [`Handshake`].
 
 use super::{Handshake, Level};
+use crate::datagram::Ecn;
+use crate::error::TransportError;
 use crate::packet::{Kind, Packet};
 use crate::path::liveness::MAX_BACKOFF;
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
-use crate::recovery::{PacketSpace, SentPacket};
+use crate::recovery::{LargestNewlyAcked, PacketSpace, SentPacket};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::Form;
 use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, Side};
 use smallvec::SmallVec;
+use std::ops::RangeInclusive;
 
 /// The levels of the handshake, in order.
 pub(crate) const LEVELS: [Level; 2] = [Level::Initial, Level::Handshake];
@@ -50,7 +53,7 @@ impl Flights {
     }
 
     /// The space of a level; `None` once its keys are gone, and for levels of data.
-    pub(crate) fn space_mut(&mut self, level: Level) -> Option<&mut PacketSpace> {
+    fn space_mut(&mut self, level: Level) -> Option<&mut PacketSpace> {
         self.spaces.get_mut(level as usize)?.as_mut()
     }
 
@@ -61,7 +64,7 @@ impl Flights {
 
     /// Whether any packet of the peer could be opened.
     pub(crate) fn have_heard(&self) -> bool {
-        let heard = |space: &PacketSpace| space.received.largest().is_some();
+        let heard = |space: &PacketSpace| space.received().largest().is_some();
         let mut spaces = self.spaces.iter();
         spaces.any(|space| space.as_ref().is_none_or(heard))
     }
@@ -93,7 +96,7 @@ impl Flights {
         handshake.has_keys(level)
             && may_send(path)
             && (self.probes_owed[level as usize] > 0
-                || space.received.ack_due(now)
+                || space.received().ack_due(now)
                 || (handshake.has_crypto(level) && has_room()))
     }
 
@@ -107,7 +110,9 @@ impl Flights {
         let level = packet.level();
         if let Some(space) = self.space_mut(level) {
             let (frames, path) = (packet.frames(), PathId::ZERO);
-            space.received.write_ack(now, frames, Form::Plain, path);
+            space
+                .received_mut()
+                .write_ack(now, frames, Form::Plain, path);
         }
         handshake.write_crypto(level, packet.frames());
         let owed = &mut self.probes_owed[level as usize];
@@ -137,6 +142,54 @@ impl Flights {
     ) {
         if let Some(space) = self.space_mut(level) {
             space.detect_lost(now, path.route().rtt(), lost);
+        }
+    }
+
+    /// A packet that left is one of the level's space.
+    pub(crate) fn remember(&mut self, level: Level, pn: u64, sent: SentPacket) {
+        if let Some(space) = self.space_mut(level) {
+            space.remember(pn, sent);
+        }
+    }
+
+    /// A packet was read. What asks for an answer gets it at once (RFC 9000, section 13.2.1).
+    pub(crate) fn on_received(
+        &mut self,
+        now: Instant,
+        (level, pn): (Level, u64),
+        ecn: Option<Ecn>,
+        ack_eliciting: bool,
+    ) {
+        if let Some(space) = self.space_mut(level) {
+            let received = space.received_mut();
+            received.on_received(now, pn, ack_eliciting, ecn);
+            if ack_eliciting {
+                received.request_immediate();
+            }
+        }
+    }
+
+    /// Moves the packets that `ranges` acknowledge to `acked`; none once the level's keys are gone:
+    /// there is nothing left to learn.
+    ///
+    /// # Errors
+    /// `PROTOCOL_VIOLATION` if one was never sent.
+    pub(crate) fn take_acked(
+        &mut self,
+        level: Level,
+        ranges: impl Iterator<Item = RangeInclusive<u64>>,
+        acked: &mut Vec<(u64, SentPacket)>,
+    ) -> Result<Option<LargestNewlyAcked>, TransportError> {
+        match self.space_mut(level) {
+            Some(space) => space.on_ack(ranges, acked),
+            None => Ok(None),
+        }
+    }
+
+    /// The peer has an acknowledgement that reported packets up to `largest`.
+    pub(crate) fn on_ack_acked(&mut self, level: Level, largest: u64) {
+        if let Some(space) = self.space_mut(level) {
+            space.received_mut().on_ack_acked(largest);
         }
     }
 
@@ -192,7 +245,7 @@ impl Flights {
         let spaces = LEVELS.into_iter().filter_map(|level| {
             let space = self.space(level)?;
             let sendable = may_send && handshake.has_keys(level);
-            let acknowledgement = space.received.deadline().filter(|_| sendable);
+            let acknowledgement = space.received().deadline().filter(|_| sendable);
             [space.loss_time(), acknowledgement]
                 .into_iter()
                 .flatten()
@@ -244,7 +297,7 @@ fn may_send(path: &Path) -> bool {
 /// A space whose packets are acknowledged without delay.
 fn space(rng: &mut Rng) -> PacketSpace {
     let mut space = PacketSpace::new(rng);
-    space.received.set_max_ack_delay(Duration::ZERO);
+    space.received_mut().set_max_ack_delay(Duration::ZERO);
     space
 }
 

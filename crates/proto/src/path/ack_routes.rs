@@ -45,7 +45,7 @@ impl AckRoutes {
 
     /// The path on which an acknowledgement that is due should travel.
     pub(crate) fn due(&self, now: Instant, paths: &Manager) -> Option<PathId> {
-        let mut due = with_paths(paths).filter(|(_, path)| path.space().received.ack_due(now));
+        let mut due = with_paths(paths).filter(|(_, path)| path.space().received().ack_due(now));
         due.find_map(|(slot, path)| self.route(now, paths, slot, path))
     }
 
@@ -53,7 +53,7 @@ impl AckRoutes {
     pub(crate) fn deadline(&self, now: Instant, paths: &Manager) -> Option<Instant> {
         let due = with_paths(paths).filter_map(|(slot, path)| {
             // The cheap question first: few paths have an acknowledgement to send.
-            let at = path.space().received.deadline()?;
+            let at = path.space().received().deadline()?;
             self.route(now, paths, slot, path).map(|_| at)
         });
         due.min().map(|at| at.max(now))
@@ -67,32 +67,32 @@ impl AckRoutes {
         carrier: PathId,
     ) -> SmallVec<[PathId; 4]> {
         let travels = |(slot, path): &(&Slot, &Path)| {
-            path.space().received.has_unreported()
+            path.space().received().has_unreported()
                 && (path.id() == carrier && self.ride_along()
                     || self.route(now, paths, slot, path) == Some(carrier))
         };
         let travelling = with_paths(paths).filter(travels);
-        travelling.map(|(slot, _)| slot.id).collect()
+        travelling.map(|(slot, _)| slot.id()).collect()
     }
 
     /// Where the acknowledgement of a path travels.
     fn route(&self, now: Instant, paths: &Manager, slot: &Slot, path: &Path) -> Option<PathId> {
         let carrier = |id: PathId| paths.slot(id).filter(|slot| slot.takes_frames());
-        let own = || carrier(slot.id).map(|slot| slot.id);
+        let own = || carrier(slot.id()).map(Slot::id);
         if !paths.is_multipath() {
             return own();
         }
-        let home = (!slot.is_closing() && path.is_healthy()).then_some(slot.id);
+        let home = (!slot.is_closing() && path.is_healthy()).then_some(slot.id());
         let wanted = match self.rule {
             AckReturn::LowestRtt => self.home.filter(|id| paths.works(*id)),
             AckReturn::Path(id) if paths.works(id) => Some(id),
             AckReturn::SamePath | AckReturn::Path(_) => home,
             AckReturn::LowestId => {
                 let mut open = paths.open();
-                return open.find(|slot| slot.takes_frames()).map(|slot| slot.id);
+                return open.find(|slot| slot.takes_frames()).map(Slot::id);
             }
         };
-        let wanted = wanted.and_then(carrier).map(|slot| slot.id);
+        let wanted = wanted.and_then(carrier).map(Slot::id);
         if wanted.is_some() && !path.liveness().takes_detour(now) {
             return wanted;
         }

@@ -7,12 +7,16 @@ use super::route::Route;
 use super::state::Path;
 use crate::congestion::{AckEvent, CongestionEvent, Member, SentEvent, SpuriousLoss};
 use crate::datagram::{Ecn, Tuple};
+use crate::error::TransportError;
+use crate::packet::Frames;
 use crate::path::ecn::EcnOutcome;
+use crate::recovery::ack_policy::AckPolicy;
 use crate::recovery::sent::SentFrames;
 use crate::recovery::{LargestNewlyAcked, SentPacket, loss, rate};
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
-use anabranch_wire::frame::EcnCounts;
+use anabranch_wire::frame::{EcnCounts, Form};
+use std::ops::RangeInclusive;
 
 /// Weight of one packet in the moving share of losses.
 const LOSS_GAIN: f32 = 1.0 / 256.0;
@@ -139,22 +143,17 @@ impl Path {
     /// A packet leaves by another way than the path's route: its number is used up, and that is
     /// all. What becomes of it says nothing about RTT, congestion or MTU of the route (RFC 9000,
     /// section 9.4), and nothing in it is repeated: it asks or answers, and the asker repeats.
-    pub(crate) fn on_sent_elsewhere(
-        &mut self,
-        now: Instant,
-        size: usize,
-        by_previous: bool,
-        frames: SentFrames,
-    ) -> SentPacket {
+    pub(crate) fn on_sent_elsewhere(&mut self, now: Instant, by_previous: bool, packet: Leaving) {
+        let size = packet.size as u64;
         self.counters.sent_packets += 1;
-        self.counters.sent_bytes += size as u64;
+        self.counters.sent_bytes += size;
         if let (true, Some(previous)) = (by_previous, &mut self.previous) {
-            previous.amplification.on_sent(size as u64);
+            previous.amplification.on_sent(size);
         }
-        SentPacket {
+        let sent = SentPacket {
             time_sent: now,
             lost_at: None,
-            size: size as u16,
+            size: packet.size as u16,
             ack_eliciting: false,
             in_flight: false,
             is_copy: false,
@@ -163,8 +162,14 @@ impl Path {
             tuple_generation: NO_ROUTE,
             bytes_in_flight_after: self.route.in_flight,
             rate: rate::Snapshot::default(),
-            frames,
-        }
+            frames: packet.frames,
+        };
+        self.remember(packet.pn, sent);
+    }
+
+    /// A packet that left is one of the path's own packet number space.
+    pub(crate) fn remember(&mut self, pn: u64, sent: SentPacket) {
+        self.space.remember(pn, sent);
     }
 
     /// A datagram of this size came along `tuple`, whatever is in it.
@@ -191,13 +196,13 @@ impl Path {
     pub(crate) fn on_authentic(&mut self, now: Instant, pn: u64, tuple: Tuple) -> bool {
         self.counters.received_packets += 1;
         self.liveness.on_activity(now);
-        let largest = self.space.received.largest();
+        let largest = self.space.received().largest();
         self.route.tuple != tuple && largest.is_none_or(|largest| pn > largest)
     }
 
     /// A packet was read; until when acknowledgements take a detour, if one begins now.
     pub(crate) fn on_received(&mut self, now: Instant, packet: Received) -> Option<Instant> {
-        let received = &mut self.space.received;
+        let received = self.space.received_mut();
         received.on_received(now, packet.pn, packet.ack_eliciting, packet.ecn);
         if packet.ecn == Some(Ecn::Ce) {
             self.counters.ce_marks += 1;
@@ -216,6 +221,34 @@ impl Path {
             self.liveness.on_other_question();
         }
         None
+    }
+
+    /// Writes an acknowledgement of what came and was not reported yet, if there is room.
+    pub(crate) fn write_ack(&mut self, now: Instant, frames: &mut Frames<'_>, form: Form) {
+        let received = self.space.received_mut();
+        received.write_ack(now, frames, form, self.id);
+    }
+
+    /// The peer has an acknowledgement that reported packets up to `largest`.
+    pub(crate) fn on_ack_acked(&mut self, largest: u64) {
+        self.space.received_mut().on_ack_acked(largest);
+    }
+
+    /// When the peer wants its packets acknowledged.
+    pub(crate) fn set_ack_policy(&mut self, now: Instant, policy: AckPolicy) {
+        self.space.received_mut().set_policy(now, policy);
+    }
+
+    /// Moves the packets of the path's own space that `ranges` acknowledge to `acked`.
+    ///
+    /// # Errors
+    /// `PROTOCOL_VIOLATION` if one was never sent.
+    pub(crate) fn take_acked(
+        &mut self,
+        ranges: impl Iterator<Item = RangeInclusive<u64>>,
+        acked: &mut Vec<(u64, SentPacket)>,
+    ) -> Result<Option<LargestNewlyAcked>, TransportError> {
+        self.space.on_ack(ranges, acked)
     }
 
     /// Packets of the path were acknowledged.

@@ -190,11 +190,6 @@ impl Path {
         &self.space
     }
 
-    /// Its 1-RTT packet number space.
-    pub(crate) fn space_mut(&mut self) -> &mut PacketSpace {
-        &mut self.space
-    }
-
     pub(crate) fn route(&self) -> &Route {
         &self.route
     }
@@ -310,6 +305,13 @@ impl Path {
         let in_flight = sent.iter().filter(|(_, packet)| packet.in_flight);
         let bytes: u64 = in_flight.map(|(_, packet)| u64::from(packet.size)).sum();
         self.route.in_flight = self.route.in_flight.saturating_sub(bytes);
+    }
+
+    /// Nothing in flight of the path's own space will be acknowledged: returns it.
+    pub(crate) fn forget_data(&mut self) -> Vec<(u64, SentPacket)> {
+        let sent = self.space.take_all();
+        self.forget_in_flight(&sent);
+        sent
     }
 
     /// A new controller, as the factory makes them, for the present route.

@@ -359,7 +359,7 @@ fn paced(sight: &Sight<'_>) -> PathSet {
         copyable && path.is_paced(sight.now)
     };
     let paced = candidates(sight.paths).filter(|(_, path)| waits(path));
-    paced.map(|(slot, _)| slot.id).collect()
+    paced.map(|(slot, _)| slot.id()).collect()
 }
 
 /// What the scheduler is asked about.

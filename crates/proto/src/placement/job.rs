@@ -87,8 +87,8 @@ impl Job {
         let path = slot.open()?;
         let task = Self::task_of(now, slot, path, confirmed)?;
         // The peer may have taken back every connection ID of a path: then it waits for another.
-        let has_cid = slot.remote_cids.has_active();
-        has_cid.then_some(Self::new(slot.id, task))
+        let has_cid = slot.remote_cids().has_active();
+        has_cid.then_some(Self::new(slot.id(), task))
     }
 
     fn task_of(now: Instant, slot: &Slot, path: &Path, confirmed: bool) -> Option<Task> {
@@ -96,7 +96,7 @@ impl Job {
         let owes_proof = route.owes_proof(now);
         let previous = !owes_proof
             && path.previous().is_some_and(|old| old.owes_proof(now))
-            && slot.remote_cids.kept().is_some();
+            && slot.remote_cids().kept().is_some();
         if previous || owes_proof {
             return Some(Task::Validate { previous });
         }

@@ -90,7 +90,7 @@ impl World {
         paths.put(path(B, &mut rng), PathStatus::Available);
         for id in [A, B] {
             let cid = ConnectionId::new(&[id.0 as u8; 8]).unwrap();
-            paths.slot_mut(id).unwrap().remote_cids = RemoteCids::with_initial(cid);
+            paths.change_cids(id, |cids| *cids = RemoteCids::with_initial(cid));
         }
         let mut streams = Streams::new(Side::Client, &config.streams);
         let mut params = TransportParameters::default();
@@ -179,7 +179,7 @@ impl World {
     /// A packet with these frames leaves by a path.
     fn leave(&mut self, id: PathId, size: usize, frames: SentFrames) {
         let path = self.paths.path_mut(id).unwrap();
-        let pn = path.space_mut().next_pn();
+        let pn = path.space().peek_pn();
         let leaving = Leaving {
             pn,
             size,
@@ -192,7 +192,7 @@ impl World {
             frames,
         };
         let sent = path.on_sent(self.now, leaving);
-        path.space_mut().on_sent(pn, sent);
+        path.remember(pn, sent);
     }
 }
 
@@ -407,7 +407,7 @@ fn answers_are_counted_by_what_became_of_them() {
 #[test]
 fn a_path_whose_connection_ids_were_taken_back_carries_nothing_more() {
     let withdraw = |world: &mut World| {
-        world.paths.slot_mut(B).unwrap().remote_cids = RemoteCids::new();
+        world.paths.change_cids(B, |cids| *cids = RemoteCids::new());
     };
     // What was decided, ...
     let mut world = World::plain(3000, Decision::Send(B));

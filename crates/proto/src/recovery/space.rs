@@ -30,8 +30,7 @@ const LOST_MEMORY_PTOS: u32 = 3;
 /// make us send faster, acknowledges one that was never sent (RFC 9000, section 21.4).
 #[derive(Debug)]
 pub struct PacketSpace {
-    /// What the peer sent in this space.
-    pub received: ReceivedPackets,
+    received: ReceivedPackets,
     sent: SentPackets,
     next: u64,
     skip_at: u64,
@@ -79,6 +78,16 @@ impl PacketSpace {
         space
     }
 
+    /// What the peer sent in this space.
+    pub fn received(&self) -> &ReceivedPackets {
+        &self.received
+    }
+
+    /// What the peer sent in this space.
+    pub fn received_mut(&mut self) -> &mut ReceivedPackets {
+        &mut self.received
+    }
+
     /// Takes the next packet number. One that is taken and not sent is as good as skipped to the
     /// peer, but acknowledging it is not noticed.
     pub fn next_pn(&mut self) -> u64 {
@@ -120,6 +129,13 @@ impl PacketSpace {
             self.sent_since_ack_eliciting = self.sent_since_ack_eliciting.saturating_add(1);
         }
         self.sent.insert(pn, packet);
+    }
+
+    /// Remembers a packet that was made with the number `pn` from [`PacketSpace::peek_pn`].
+    pub(crate) fn remember(&mut self, pn: u64, packet: SentPacket) {
+        let next = self.next_pn();
+        debug_assert_eq!(next, pn, "the packet number was announced by peek_pn");
+        self.on_sent(next, packet);
     }
 
     /// Processes the ranges of one acknowledgement frame, descending and apart from each other.

@@ -35,6 +35,8 @@ const BANNED: &[(&[&str], &str)] = &[
 
 /// Structs with behaviour, each in its file: whoever wants something of them calls a method.
 const OWNERS: &[(&str, &str)] = &[
+    ("crates/proto/src/handshake/flights.rs", "Flights"),
+    ("crates/proto/src/identity.rs", "Identity"),
     ("crates/proto/src/idle.rs", "Idle"),
     ("crates/proto/src/life.rs", "Life"),
     ("crates/proto/src/outbox.rs", "Outbox"),
@@ -43,8 +45,10 @@ const OWNERS: &[(&str, &str)] = &[
     ("crates/proto/src/path/state.rs", "Path"),
     ("crates/proto/src/path/liveness/mod.rs", "Liveness"),
     ("crates/proto/src/path/manager.rs", "Manager"),
+    ("crates/proto/src/path/manager/slot.rs", "Slot"),
     ("crates/proto/src/placement/mod.rs", "Placement"),
     ("crates/proto/src/placement/mechanisms/mod.rs", "Mechanisms"),
+    ("crates/proto/src/recovery/space.rs", "PacketSpace"),
 ];
 
 /// Adds what is wrong with `source`.

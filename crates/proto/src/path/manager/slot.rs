@@ -1,11 +1,12 @@
 //! What is kept under one path ID, and the frames it owes the peer.
 
+use crate::datagram::Tuple;
 use crate::path::cids::{LocalCids, RemoteCids};
 use crate::path::route::Route;
 use crate::path::state::Path;
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::PathStatus;
-use anabranch_wire::{PathId, ResetToken};
+use anabranch_wire::{ConnectionId, PathId, ResetToken};
 use std::ops::{Deref, DerefMut};
 
 /// How often a validation looks whether it is still kept from sending.
@@ -14,11 +15,11 @@ const STUCK_VALIDATION: Duration = Duration::from_secs(1);
 /// Everything kept under one path ID, whether the path is open or not.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub(crate) id: PathId,
+    pub(super) id: PathId,
     /// Connection IDs we issued: the peer sends to them.
     pub(super) local_cids: LocalCids,
     /// Connection IDs the peer issued: we send to them.
-    pub(crate) remote_cids: RemoteCids,
+    pub(super) remote_cids: RemoteCids,
     /// The peer's preference and its sequence number.
     pub(super) peer_status: Option<(PathStatus, u64)>,
     /// Our preference.
@@ -89,6 +90,21 @@ impl Slot {
             cids_blocked_pending: false,
             cids_blocked_at: None,
         }
+    }
+
+    pub(crate) fn id(&self) -> PathId {
+        self.id
+    }
+
+    /// Connection IDs the peer issued: we send to them.
+    pub(crate) fn remote_cids(&self) -> &RemoteCids {
+        &self.remote_cids
+    }
+
+    /// The connection ID to use towards an address the path is not at: one that no other address
+    /// has seen, if the peer issued enough of them (RFC 9000, section 9.5).
+    pub(crate) fn cid_for_answer(&mut self, tuple: Tuple) -> Option<ConnectionId> {
+        self.remote_cids.show_to(tuple)
     }
 
     /// The path, open or closing.
