@@ -171,12 +171,33 @@ impl Connection {
     ///
     /// The connection ended first.
     pub async fn established(&self) -> Result<(), ConnectionError> {
+        self.reached(Wait::Connected, |tracked| tracked.connected)
+            .await
+    }
+
+    /// Waits until the peer is known to have completed the handshake, too (RFC 9001, section
+    /// 4.1.2). From then on further paths can be opened, and keys updated.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended first.
+    pub async fn confirmed(&self) -> Result<(), ConnectionError> {
+        self.reached(Wait::Confirmed, |tracked| tracked.confirmed)
+            .await
+    }
+
+    /// Waits until something `is_reached`, which those in `queue` are woken for.
+    async fn reached(
+        &self,
+        queue: Wait,
+        is_reached: impl Fn(&Tracked) -> bool,
+    ) -> Result<(), ConnectionError> {
         poll_fn(|cx| {
             self.holder.tracked(|tracked| match &tracked.ended {
                 Some(error) => Poll::Ready(Err(error.clone())),
-                None if tracked.connected => Poll::Ready(Ok(())),
+                None if is_reached(tracked) => Poll::Ready(Ok(())),
                 None => {
-                    tracked.wait(Wait::Connected, cx);
+                    tracked.wait(queue, cx);
                     Poll::Pending
                 }
             })
@@ -394,7 +415,8 @@ impl Connection {
     }
 
     /// All paths with their counters, or their final state if the connection ended. Also those that
-    /// are only being opened, or given up but not yet forgotten: [`PathStats::is_open`] tells.
+    /// are only being opened: [`PathStats::is_open`] tells. Paths that were given up are not among
+    /// them.
     pub fn paths(&self) -> Vec<(PathId, PathStats)> {
         self.snapshot().1
     }
@@ -497,11 +519,13 @@ impl Connection {
             .look(|connection| connection.server_name().to_owned())
     }
 
-    /// Where the peer is, on the path with the lowest ID that is open. With several paths each has
-    /// an address of its own: [`paths`](Self::paths) has them all.
+    /// Where the peer is, on the path with the lowest ID that is open, or on the first one while
+    /// none is. With several paths each has an address of its own: [`paths`](Self::paths) has them
+    /// all.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         let paths = self.paths();
-        paths.first().map(|(_, stats)| stats.tuple.remote)
+        let open = paths.iter().find(|(_, stats)| stats.is_open());
+        open.or(paths.first()).map(|(_, stats)| stats.tuple.remote)
     }
 
     /// Fills `out` with bytes that both ends of this connection can compute and nobody else (RFC
@@ -533,7 +557,7 @@ impl Connection {
         WeakConnection(Arc::downgrade(&self.holder))
     }
 
-    /// Runs `action` on the engine's connection, for what has no method here. Keep it short: all
+    /// Runs `action` on the [engine's connection](engine::Connection), for what has no method here. Keep it short: all
     /// connections of the endpoint wait for it. If it panics, this connection ends.
     ///
     /// # Errors

@@ -41,6 +41,7 @@ pub(crate) struct Key(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Connected,
+    Confirmed,
     Closed,
     AcceptBi,
     AcceptUni,
@@ -52,7 +53,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    const KINDS: usize = 9;
+    const KINDS: usize = 10;
 
     pub(crate) fn accept(dir: Dir) -> Self {
         if dir == Dir::Bi {
@@ -96,6 +97,7 @@ pub(crate) struct Tracked {
     /// The engine's handle for it; `None` once the engine has forgotten it.
     pub(crate) handle: Option<Handle>,
     pub(crate) connected: bool,
+    pub(crate) confirmed: bool,
     /// Whether there is something with which a later connection can resume.
     pub(crate) resumable: bool,
     pub(crate) ended: Option<ConnectionError>,
@@ -118,6 +120,7 @@ impl Tracked {
         Self {
             handle: Some(handle),
             connected: false,
+            confirmed: false,
             resumable: false,
             offered: false,
             ended: None,
@@ -549,13 +552,17 @@ impl State {
                 continue;
             };
             match event {
-                Event::Handshaking | Event::Confirmed | Event::EarlyDataRejected => {}
+                Event::Handshaking | Event::EarlyDataRejected => {}
                 Event::Connected => {
                     tracked.connected = true;
                     tracked.wake(Wait::Connected, woken);
                     if tracked.is_new() {
                         self.on_accepted(key, clock, woken);
                     }
+                }
+                Event::Confirmed => {
+                    tracked.confirmed = true;
+                    tracked.wake(Wait::Confirmed, woken);
                 }
                 // A client's own connection already has a handle, so it is not offered.
                 Event::EarlyDataAccepted => {

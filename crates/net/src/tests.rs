@@ -6,6 +6,7 @@ mod containment;
 mod ending;
 mod incoming;
 mod links;
+mod protection;
 mod waiting;
 mod workers;
 

@@ -68,7 +68,21 @@ const RULES: &[Rule] = &[
         &[],
     ),
     rule("anabranch-testbed", &["anabranch-link"], &[]),
-    rule("anabranch-lab", BELOW_LAB, &["anabranch-interop"]),
+    // Not `net`: who can leave packets unprotected has no sockets for them.
+    rule(
+        "anabranch-lab",
+        &[
+            "anabranch-wire",
+            "anabranch-proto",
+            "anabranch-schedulers",
+            "anabranch-qlog",
+            "anabranch-link",
+            "anabranch-tunnel",
+            "anabranch-sim",
+            "anabranch-testbed",
+        ],
+        &["anabranch-interop"],
+    ),
     rule("anabranch-papers", WITH_LAB, &[]),
     rule("anabranch-agent", WITH_LAB, &[]),
     rule("anabranch-report", WITH_PAPERS, &[]),

@@ -26,12 +26,17 @@ const ALLOWED: [&str; 6] = [
 const SIMULATED: [&str; 2] = ["lab/sim/src/", "lab/lab/src/backend/sim/"];
 
 /// What opens sockets.
-const SOCKETS: [&str; 5] = [
+const SOCKETS: [&str; 10] = [
     "anabranch_net",
     "UdpSocket",
+    "UnixDatagram",
     "TcpStream",
     "TcpListener",
     "tokio::net",
+    "socket2",
+    "sys::socket",
+    "rustix::net",
+    "libc::socket",
 ];
 
 /// Finds crates of the laboratory in the small product, and sockets near packets in the clear.

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 /// How long after it was abandoned a path is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
 
-/// How long to wait before trying again to open a path: at first, and at most.
-const RETRY: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(500)];
+/// How long to wait for a spare connection ID of the peer's before trying again to migrate.
+const SPARE_CID: Duration = Duration::from_millis(10);
 
 /// The code with which a path is abandoned when its address is gone.
 const PATH_UNSTABLE: TransportErrorCode = TransportErrorCode::PATH_UNSTABLE_OR_POOR;
@@ -44,8 +44,10 @@ pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Ar
     } else {
         ledger.wait_until(plan.opens).await;
     }
+    if connection.confirmed().await.is_err() {
+        return;
+    }
     loop {
-        let mut pause = RETRY[0];
         let id = loop {
             if let Some(id) = current.take() {
                 break id;
@@ -55,8 +57,9 @@ pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Ar
                 Ok(id) => break id,
                 Err(error) if is_final(error) => return,
                 Err(_) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY[1]);
+                    if !room(&mut notices).await {
+                        return;
+                    }
                 }
             }
         };
@@ -108,7 +111,6 @@ async fn replace(
     plan: &mut Plan,
     old: PathId,
 ) -> Option<PathId> {
-    let mut pause = RETRY[0];
     loop {
         let socket = *plan.socket.borrow_and_update();
         match connection.open_path(socket, plan.remote, plan.options) {
@@ -125,16 +127,29 @@ async fn replace(
                     remote: plan.remote,
                 };
                 match connection.migrate_path(old, to) {
-                    Err(MigrateError::NotYet | MigrateError::NoCid) => {}
+                    Err(MigrateError::NoCid) => tokio::time::sleep(SPARE_CID).await,
                     // If it cannot migrate, it stays and times out by itself.
                     Ok(()) | Err(_) => return Some(old),
                 }
             }
             Err(error) if is_final(error) => return Some(old),
-            Err(_) => {}
+            Err(_) => {
+                if !room(notices).await {
+                    return Some(old);
+                }
+            }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY[1]);
+    }
+}
+
+/// Waits until a path can be opened that could not be before. False if the connection has ended.
+async fn room(notices: &mut PathNotices) -> bool {
+    loop {
+        match notices.next().await {
+            Some(Notice::Path(PathNotice::Capacity) | Notice::Missed) => return true,
+            Some(_) => {}
+            None => return false,
+        }
     }
 }
 
