@@ -1,12 +1,4 @@
-//! Which crate of ours may depend on which.
-//!
-//! ```text
-//! wire <- proto <- schedulers <- { net, sim } <- lab;  proto <- qlog <- { lab, cli }
-//! proto <- tunnel <- sim
-//! wire <- masque;  { masque, tunnel, net } <- gateway <- cli
-//! lab <- papers <- report <- cli;  lab <- { agent, python };  agent <- cli
-//! link <- { sim, testbed } <- lab
-//! ```
+//! Which crate of ours may depend on which. The diagram of it is in `docs/architecture.md`.
 
 use crate::Finding;
 use crate::metadata::{Metadata, Package};
