@@ -37,9 +37,9 @@ pub enum Order {
     Status,
     /// Show its flows.
     Flows {
-        /// Those of this number, target or source; the biggest without.
+        /// Only flows of this number, target or source; without it, the biggest ones.
         called: Option<String>,
-        /// At most so many.
+        /// The most flows to show.
         most: usize,
     },
     /// List the clients that were let in.
@@ -124,9 +124,10 @@ impl Control {
     pub fn bind(directory: &Path, node: &str) -> io::Result<Self> {
         private_directory(directory)?;
         let name = format!("tunnel-{node}-{}", process::id());
-        // It gets its name once it answers: who finds one that does not takes it for a leftover.
+        // The socket gets its name once it answers: one that does not answer is taken for a
+        // leftover.
         let new = directory.join(format!("{name}.new"));
-        // A process of this number that is gone may have left it.
+        // An earlier process with the same number may have left it.
         let _ = fs::remove_file(&new);
         let listener = UnixListener::bind(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(0o600))?;
@@ -184,8 +185,7 @@ async fn attend(mut stream: UnixStream, answer: &impl AsyncFn(Order) -> Answer) 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     path: PathBuf,
-    /// Whether it was found among ours, by its name: then a socket that nobody answers is one that
-    /// was left there.
+    /// Whether `nodes` found the socket by its name: if nobody answers on it, it is a leftover.
     is_ours: bool,
 }
 
@@ -222,11 +222,12 @@ impl Node {
         &self.path
     }
 
-    /// Asks it. Nothing if it is gone; its socket is removed then, unless somebody named it.
+    /// Sends `order`. `None` if the node is gone; then removes its socket, unless the user named
+    /// it.
     ///
     /// # Errors
     ///
-    /// It cannot be asked, or answers nonsense.
+    /// The node cannot be asked, or its answer cannot be read.
     pub async fn ask(&self, order: &Order) -> io::Result<Option<Answer>> {
         let mut stream = match UnixStream::connect(&self.path).await {
             Ok(stream) => stream,

@@ -167,7 +167,7 @@ impl Guard {
 
     /// Waits until it has ended, as it should not before it is stopped.
     pub(crate) async fn ended(&mut self) {
-        // An error means that nobody waits for it any more.
+        // An error means that the task that waits for it is gone.
         let _ = self.ended.wait_for(|ended| *ended).await;
     }
 

@@ -91,8 +91,8 @@ pub(crate) fn length(payloads: &[Payload]) -> usize {
 /// remote end.
 const LONGEST_HEADER: usize = 8 + 8 + 19;
 
-/// Payloads of up to so many bytes always pass: QUIC within the tunnel takes it for granted (RFC
-/// 9000, section 14). Where they fit no datagram, as on paths that were not probed yet, they go in
+/// Payloads of up to this size always pass: QUIC within the tunnel takes it for granted (RFC 9000,
+/// section 14). Where they fit no datagram, as on paths that were not probed yet, they go in
 /// capsules.
 const ALWAYS: usize = LEAST_V6 as usize;
 
@@ -137,8 +137,8 @@ pub(crate) fn early(payloads: &[Payload]) -> Bytes {
     data(&[&capsules])
 }
 
-/// What is there already of a source, without waiting: as far as it may go [early], and the
-/// rest. That it has ended it says again.
+/// The payloads that a source has already, without waiting: those that may go [early], and the
+/// rest. If the source has ended, it says so again when it is asked next.
 pub(crate) async fn at_once(source: &mut impl Source) -> io::Result<(Vec<Payload>, Vec<Payload>)> {
     let mut payloads = Vec::new();
     tokio::select! {
@@ -192,8 +192,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// That of UDP: nothing but contexts for other remote ends. The client of a request `opens`
-    /// them.
+    /// For UDP: nothing but contexts for other remote ends. The client of a request `opens` them.
     pub(crate) fn of_udp(treatment: Treatment, remotes: Arc<dyn Remotes>, opens: bool) -> Self {
         Self {
             treatment,
@@ -206,7 +205,7 @@ impl Talk {
         }
     }
 
-    /// That of IP: addresses and routes.
+    /// For IP: addresses and routes.
     pub(crate) fn of_ip(first: Vec<Capsule>, heed: Heed) -> Self {
         Self {
             treatment: Treatment::default(),
@@ -356,7 +355,7 @@ impl Sender {
                 return Ok(false);
             }
         }
-        // A number that is not sent would be waited for.
+        // The number is used up only now: the peer would wait for one that is not sent.
         self.ways.advance(*remote, way);
         self.shared.counted.sent(*remote, found);
         Ok(true)

@@ -74,14 +74,14 @@ impl Count {
 #[derive(Debug, Default)]
 struct Way {
     bytes: Count,
-    /// In microseconds since the flow began, and one more; 0 if it waits for nobody.
+    /// In microseconds since the flow began, plus one; 0 if it is not blocked.
     since: AtomicU64,
 }
 
 /// What datagrams of a flow came by one path.
 #[derive(Debug, Default)]
 struct ByPath {
-    /// One more than its number; 0 while this place is free.
+    /// The path's number plus one; 0 while this entry is free.
     path: AtomicU64,
     bytes: Count,
 }
@@ -111,7 +111,7 @@ pub(crate) struct Record {
     remote: OnceLock<SocketAddr>,
     /// The class, at a near end.
     class: OnceLock<String>,
-    /// The number of the first flow of its port at the far end, if others may share that.
+    /// The number of the first flow on its port at the far end, if flows share that port.
     port: OnceLock<u64>,
     inward: Way,
     outward: Way,
@@ -161,7 +161,7 @@ impl Record {
         let _ = self.class.set(class.to_owned());
     }
 
-    /// It has the same port at the far end as all others that share with this number.
+    /// Notes that it shares a port at the far end with all other flows of this number.
     pub(crate) fn shares(&self, port: u64) {
         let _ = self.port.set(port);
     }
@@ -275,7 +275,7 @@ impl Record {
         (self.inward.bytes.get(), self.outward.bytes.get())
     }
 
-    /// Whether somebody who says this means it.
+    /// Whether `called` is its number, its target, or one of its addresses.
     fn is_called(&self, called: &str) -> bool {
         let target = self.about.target.to_string();
         let addresses = [self.about.source, self.remote.get().copied()];
@@ -288,8 +288,7 @@ impl Record {
             || addresses.into_iter().flatten().any(is_address)
     }
 
-    /// What is shown of it, with the rates since it had moved so much. `is_near` says which end
-    /// this is.
+    /// What is shown of it, with the rates since it had moved `before`. `is_near`: at a near end.
     fn show(&self, before: (u64, u64), is_near: bool) -> Flow {
         let now = self.bytes();
         let rate = |before: u64, now: u64| {
@@ -400,7 +399,7 @@ struct List {
     past: Totals,
 }
 
-/// What flows come to, all together.
+/// Counts of all flows together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     /// Open now, made so far, and those that could not be made.
@@ -455,7 +454,7 @@ impl Records {
         Listed { record, records }
     }
 
-    /// What all flows come to so far.
+    /// Counts of all flows so far.
     pub(crate) fn totals(&self) -> Totals {
         let list = self.lock();
         let mut totals = list.past;
@@ -475,8 +474,8 @@ impl Records {
         (open, list.ended.iter().rev().cloned().collect())
     }
 
-    /// Flows that are called so, or the `most` biggest of the open ones, measured for a second. Of
-    /// those that share a port only the one that was used last, with all of them.
+    /// The flows that `called` names, or the `most` biggest open ones, measured for a second. Of
+    /// flows that share a port only the one used last is shown, and the others with it.
     pub(crate) async fn show(&self, called: Option<&str>, most: usize, is_near: bool) -> Flows {
         let (open, ended) = self.all();
         let (count, most) = (open.len(), most.min(MAX_TOLD));
@@ -627,13 +626,13 @@ impl Meter<'_> {
 /// Where a flow's datagrams are counted.
 #[derive(Debug, Clone)]
 pub(crate) struct Tally {
-    /// Those of all flows of a node or a client.
+    /// The counts of all flows of a node or a client.
     pub(crate) all: Arc<Counts>,
     pub(crate) record: Arc<Record>,
 }
 
 impl Tally {
-    /// One was sent into the tunnel.
+    /// Counts a datagram that was sent into the tunnel.
     pub(crate) fn sent(&self) {
         self.all.sent.fetch_add(1, Ordering::Relaxed);
         self.record.sent();
@@ -641,7 +640,7 @@ impl Tally {
 }
 
 impl Record {
-    /// One that is in no list: of what carries packets of many flows.
+    /// A record that is in no list: it stands for packets of many flows.
     pub(crate) fn unlisted() -> Arc<Self> {
         let about = About {
             is_udp: true,

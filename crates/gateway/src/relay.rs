@@ -49,7 +49,7 @@ pub(crate) struct Moved {
 }
 
 impl Moved {
-    /// Into the stream and out of it, so far.
+    /// Bytes into the stream and out of it so far.
     pub(crate) fn so_far(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.into_stream), load(&self.from_stream))
@@ -147,7 +147,7 @@ async fn both_ways(
     }
 }
 
-/// Waits until a connection breaks of which everything was read.
+/// Waits until a connection breaks from which everything was read.
 async fn broken(socket: &ReadHalf<'_>) -> io::Error {
     if let Err(error) = socket.ready(Interest::ERROR).await {
         return error;

@@ -304,7 +304,7 @@ impl Outgoing {
         }
     }
 
-    /// Has its priority only if it still carries little with so many bytes more.
+    /// Counts `bytes`, and changes the priority if it holds only while the stream carries little.
     fn weigh(&mut self, bytes: usize) {
         if let Some(light) = &mut self.light
             && let Some(priority) = light.1.carry(bytes, light.0.elapsed())

@@ -388,11 +388,11 @@ impl Connection {
         }
     }
 
-    /// Waits until so many paths are [open](PathStats::is_open) at once. A connection is
+    /// Waits until `count` paths are [open](PathStats::is_open) at once. A connection is
     /// established with its first one; the others follow.
     ///
     /// It waits as long as the connection lasts: set a limit of time unless it is certain that
-    /// there will be so many.
+    /// there will be that many.
     ///
     /// # Errors
     ///

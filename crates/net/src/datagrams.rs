@@ -17,9 +17,8 @@ pub struct DatagramOptions {
     /// How long from now it is worth something: if it was not sent by then, it is dropped and
     /// counted. For ever if none.
     pub within: Option<Duration>,
-    /// How much later than by the fastest path it may arrive, because its flow has an order that
-    /// the peer restores by waiting no longer than this; `None` if it may arrive at any time. The
-    /// wrapper `skew` sends it by no slower path.
+    /// How far behind the fastest path it may arrive: the peer reorders the flow and waits this
+    /// long. `None`: any delay. The wrapper `skew` sends it by no slower path.
     pub max_skew: Option<Duration>,
     /// Whether it is sent again when it is lost, if it can then be no later than `max_skew` allows.
     /// It may arrive twice: the peer's application must know datagrams apart.

@@ -180,8 +180,8 @@ pub fn random_seed() -> io::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// Binds so many sockets to one address, marked as it says, or else as all sockets of their
-/// endpoint.
+/// Binds `count` sockets to one address. Their mark is the configuration's, else `mark`, that of
+/// all sockets of the endpoint.
 fn bind(config: &SocketConfig, mark: Option<u32>, count: usize) -> io::Result<Vec<Socket>> {
     let config = SocketConfig {
         mark: config.mark.or(mark),

@@ -91,8 +91,8 @@ impl Target {
 pub struct PathsConfig {
     /// The paths the user asked for; if empty, there is one path, routed by the kernel.
     pub specs: Vec<PathSpec>,
-    /// Whether there is also only one path, routed by the kernel, if `specs` contain only `auto`
-    /// and that selects no interface, or not the one the kernel would use.
+    /// Falls back to one kernel-routed path if every spec is `auto` and selects nothing, or not the
+    /// kernel's interface.
     pub or_as_routed: bool,
     /// See [`STAGGER`].
     pub stagger: Duration,
@@ -178,9 +178,9 @@ impl Wishes {
 }
 
 impl PathManager {
-    /// Wants other paths, or the same ones used differently: paths that are not wanted any more are
-    /// abandoned once another one is open. Returns whether that can be: a connection with one path
-    /// that the kernel routes stays so.
+    /// Replaces the wanted paths, or how they are used; paths that are not wanted any more are
+    /// abandoned once another one is open. Returns false if the connection has one kernel-routed
+    /// path, which stays as it is.
     pub fn set_specs(&self, specs: Vec<PathSpec>) -> bool {
         let Some(wishes) = &self.wishes else {
             return false;
@@ -190,7 +190,7 @@ impl PathManager {
     }
 
     /// Has these interfaces stand by, and no others: their paths are backups, whatever their
-    /// specifications say. Returns whether that can be, as [`set_specs`](Self::set_specs) does.
+    /// specifications say. Returns false if the connection has one kernel-routed path.
     pub fn set_standing_by(&self, interfaces: Vec<String>) -> bool {
         let Some(wishes) = &self.wishes else {
             return false;

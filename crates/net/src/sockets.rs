@@ -309,7 +309,7 @@ impl Socket {
         Self::bind_to(config, false)
     }
 
-    /// Binds so many sockets to the same address, one at least: the kernel leads what comes from
+    /// Binds `count` sockets, one at least, to the same address: the kernel leads what comes from
     /// one address to one of them. No other program can have the address.
     ///
     /// # Errors

@@ -326,7 +326,7 @@ impl State {
         self.turns
     }
 
-    /// Whether the driver has gone round since it had done so many; it does at once if it can.
+    /// Waits until the driver has made more than `before` turns; wakes it for that.
     pub(crate) fn poll_turned(&mut self, cx: &Context<'_>, before: u64) -> Poll<()> {
         if self.turns > before {
             return Poll::Ready(());

@@ -88,8 +88,8 @@ pub(crate) struct Colleagues {
 }
 
 impl Colleagues {
-    /// Those of each of the workers that issue connection IDs by these shares, with so many sockets
-    /// on the same addresses.
+    /// One for each of the workers that issue connection IDs by these `shares`, with this many
+    /// `sockets` on the same addresses.
     pub(crate) fn of_all(shares: &[Arc<Share>], sockets: u32) -> Vec<Self> {
         let boxes = shares.iter().map(|_| Mutex::default());
         let inboxes = Arc::new(Inboxes(boxes.collect()));

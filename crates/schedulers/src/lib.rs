@@ -6,7 +6,7 @@
 //!   engine's configuration with it.
 //! - [`Names`] is what a program offers by name, its own schedulers and controllers among it.
 //! - [`Classes`] has one scheduler for each class of traffic, and [`steered`] the modes of ATSSS.
-//! - [`table`] has policies that were learnt elsewhere.
+//! - [`table`] runs policies trained offline.
 //! - [`toolkit`] is what the schedulers here are made of, for authors of new ones.
 //!
 //! ```

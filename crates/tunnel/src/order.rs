@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-/// What the wait that is chosen by measured delays does not fall below, unless the class allows
-/// less.
+/// The least wait chosen by measured delays, unless the class allows less.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Number spaces of one request that are kept in order: as many as it has remote ends. Others are
@@ -44,10 +43,10 @@ fn config(grace: Grace) -> ResequencerConfig {
     }
 }
 
-/// How others of a flow are waited for.
+/// How long to wait for missing items of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// The longest that one waits for those before it.
+    /// The longest that an item waits for those before it.
     pub longest: Duration,
     /// Whether the peer sends again what was lost.
     pub repaired: bool,
@@ -67,8 +66,8 @@ pub struct PathDelay {
 }
 
 impl PathDelay {
-    /// Those of the paths in use: by the peer's clock if both ends have agreed on timestamps, and
-    /// by half of the round trip if not.
+    /// The delays of the paths in use: by the peer's clock if both ends have agreed on timestamps,
+    /// else by half of the round trip.
     fn of(paths: &[(PathId, PathStats)]) -> Arc<[Self]> {
         let in_use = paths
             .iter()
@@ -151,9 +150,9 @@ impl<T> Default for Order<T> {
 }
 
 impl<T> Order<T> {
-    /// Takes an item with the lowest bits of its number, from a context and a path, or none if it
-    /// came on a stream; tells how it came. From now on others of the context are waited for as
-    /// `grace` says.
+    /// Takes an item with the lowest bits of its number, from a context and a path (`None` if it
+    /// came on a stream); returns how it came. `grace` says how long to wait for missing items of
+    /// the context from now on.
     pub fn take(
         &mut self,
         now: Instant,
@@ -201,12 +200,12 @@ impl<T> Order<T> {
         }
     }
 
-    /// Number spaces end, and what they hold is dropped.
+    /// Ends number spaces, and drops the items they hold.
     pub fn forget(&mut self, is_over: impl Fn(u64) -> bool) {
         self.spaces.retain(|context, _| !is_over(*context));
     }
 
-    /// Whether something has to be known of the paths' delays.
+    /// Whether the paths' delays have to be known.
     pub fn is_used(&self) -> bool {
         !self.spaces.is_empty()
     }
@@ -218,7 +217,7 @@ impl<T> Order<T> {
             .map(|(context, space)| (*context, space.stats()))
     }
 
-    /// Sets the delays of the paths in use, and releases items that are in order by that.
+    /// Sets the delays of the paths in use, and releases what the new delays show to be in order.
     pub fn set_delays(
         &mut self,
         now: Instant,

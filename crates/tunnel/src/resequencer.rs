@@ -216,13 +216,13 @@ impl<T> Resequencer<T> {
         &self.stats
     }
 
-    /// Waits differently from now on, also for gaps that are known.
+    /// Changes how long to wait, also for gaps that are known.
     pub fn set_wait(&mut self, wait: Wait) {
         self.config.wait = wait;
         self.lateness.set_longest(wait.longest());
     }
 
-    /// The sender sends again what was lost from now on, or does not.
+    /// Sets whether the sender sends lost items again from now on.
     pub fn set_repaired(&mut self, repaired: bool) {
         self.config.repaired = repaired;
     }
@@ -235,8 +235,7 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Sets the round-trip time of a path. Without this, a wait does not last until a repair may
-    /// come.
+    /// Sets the round-trip time of a path. Without it, waits are not extended for repairs.
     pub fn set_path_round_trip(&mut self, id: PathId, time: Duration) {
         if let Some(path) = self.path_mut(id) {
             path.round_trip = Some(time);
@@ -249,8 +248,8 @@ impl<T> Resequencer<T> {
         self.skip_overtaken(now, out);
     }
 
-    /// Takes an item that arrived. One that came by no path, but on a stream, says nothing of the
-    /// paths.
+    /// Takes an item that arrived. `path` is `None` for an item that came on a stream, which tells
+    /// nothing about the paths.
     pub fn on_item(
         &mut self,
         now: Instant,
@@ -306,7 +305,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// A number absurdly far ahead must not move the window, unless the sender insists.
+    /// Whether to believe a number. One absurdly far ahead must not move the window, unless the
+    /// sender insists.
     fn is_plausible(&mut self, number: u64) -> bool {
         // The window cannot extend beyond the largest possible number.
         if number == u64::MAX {
@@ -371,8 +371,8 @@ impl<T> Resequencer<T> {
         self.lateness.wait(expected, self.repair_time())
     }
 
-    /// How late what was lost comes when it is sent again: as late as by the slowest path of which
-    /// that is no later than the longest wait. No time if nothing is sent again, or too late.
+    /// How long after a loss its repair may arrive: a round trip of the slowest path for which that
+    /// is within the longest wait. Zero if nothing is repaired, or no repair comes in time.
     fn repair_time(&self) -> Duration {
         if !self.config.repaired {
             return Duration::ZERO;
@@ -384,8 +384,8 @@ impl<T> Resequencer<T> {
         in_time.max().unwrap_or_default()
     }
 
-    /// Until the slowest path would have delivered what was sent before an item of this path.
-    /// `None` if nothing is known of it.
+    /// How long until the slowest path has delivered what was sent before an item of path `id`.
+    /// `None` if nothing is known of that path.
     fn lag_behind(&self, id: PathId) -> Option<Duration> {
         let own = self.paths.iter().find(|path| path.id == id);
         let (own, _) = own.and_then(|path| path.delay_us)?;

@@ -27,7 +27,7 @@ pub struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// That of a contender.
+    /// The setup of a contender.
     pub const fn of(transport: &'a Transport) -> Self {
         Self {
             profile: transport.profile,

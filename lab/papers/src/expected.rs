@@ -85,7 +85,8 @@ impl Expected {
     }
 }
 
-/// The statements as such a table; figures that are whole tables themselves are shortened.
+/// Renders the statements in the format `Expected::parse` reads; figures that are whole tables
+/// themselves are shortened.
 pub fn table(statements: &[Statement]) -> String {
     let mut text = format!("{HEAD}\n|---|---|---|---|---|---|\n");
     for statement in statements {

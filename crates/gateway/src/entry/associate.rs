@@ -28,7 +28,7 @@ use tokio::time::sleep;
 const MAX_TARGETS: usize = 256;
 
 impl Entry {
-    /// Carries UDP of the client that asked by this connection, until it ends.
+    /// Carries the UDP of the client that asked by this TCP connection, until the connection ends.
     pub(super) async fn associate(
         self: &Arc<Self>,
         mut control: TcpStream,
@@ -60,7 +60,7 @@ impl Entry {
     }
 }
 
-/// Waits until a connection ends on which nothing more has to be said.
+/// Waits until a connection ends, and ignores what still comes by it.
 async fn end_of(control: &mut TcpStream) -> io::Result<()> {
     let mut ignored = [0; 64];
     while control.read(&mut ignored).await? > 0 {}
@@ -74,7 +74,7 @@ struct Client {
     process: owner::Socket,
     /// The port it said that it would send from; 0 if it said none.
     port: u16,
-    /// Where it sends from: what came first, if it said no port.
+    /// Where it sends from: the first sender's address and port, if it said no port.
     at: OnceLock<SocketAddr>,
     socket: Socket,
 }
@@ -137,7 +137,7 @@ async fn flow(
 ) {
     let Begun { waiting, activity } = begun;
     let mut source = FromClient(waiting);
-    // It has sent something, or there were no flow.
+    // The client has sent something, or there would be no flow.
     let host = client.at.get().copied();
     let host = host.unwrap_or_else(|| SocketAddr::new(client.ip, client.port));
     let beginning = Beginning {
@@ -146,7 +146,7 @@ async fn flow(
         socket: client.process,
         dscp: None,
     };
-    // The address that a name has led to is what clients expect.
+    // Clients expect the address that the target's name has led to.
     let sink = |remote: Option<SocketAddr>| {
         let header = socks::datagram_header(&remote.map_or(target.clone(), Target::from));
         ToClient {
@@ -158,7 +158,7 @@ async fn flow(
     let asked = (beginning, &target);
     let carried = entry.carry_udp(&bundle, asked, &mut source, sink, &activity);
     if carried.await.is_err() {
-        // What is sent there meanwhile asks for nothing.
+        // Until then, what the client sends there asks for no new request.
         sleep(REFUSED).await;
     }
 }
@@ -185,7 +185,7 @@ struct ToClient {
 
 impl Sink for ToClient {
     async fn send(&mut self, payload: Payload) -> io::Result<()> {
-        // The client has sent something, or there were no flow.
+        // The client has sent something, or there would be no flow.
         let Some(at) = self.client.at.get() else {
             return Ok(());
         };

@@ -148,7 +148,7 @@ pub(super) struct Bundles {
 }
 
 impl Bundles {
-    /// That of one port of a host.
+    /// The bundle of one port of a host.
     pub(super) fn of(&mut self, host: SocketAddr) -> Arc<Bundle> {
         if let Some(bundle) = self.of.get(&host).and_then(Weak::upgrade) {
             return bundle;
@@ -167,7 +167,7 @@ impl Bundles {
 pub(super) struct First(Arc<Bundle>);
 
 impl First {
-    /// Carries the others too, as long as this lasts.
+    /// Has this flow's request carry the other flows of the port too, until `self` is dropped.
     pub(super) fn share(
         &self,
         record: &Record,
@@ -197,7 +197,7 @@ impl First {
 impl Drop for First {
     fn drop(&mut self) {
         if let State::Shared(trunk) = self.0.state.send_replace(State::Free) {
-            // Those that hold it wait for what is carried no more.
+            // Ends the branches, which would wait for payloads that come no more.
             trunk.branches().clear();
         }
     }
@@ -258,7 +258,7 @@ impl Trunk {
         self.branches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this remote end, which a name has led to, can be carried too. It is not carried for
+    /// Whether the request can carry this remote end, which a name has led to. It carries none for
     /// two flows.
     pub(super) fn can_carry(&self, remote: SocketAddr) -> bool {
         let is_apart = |bundle: Arc<Bundle>| bundle.is_apart(remote);
@@ -296,7 +296,7 @@ impl Trunk {
         }
     }
 
-    /// Whether something was sent to this address: the far end has no say in that.
+    /// Whether something was sent to this address. Only the near end decides that.
     fn has_sent_to(&self, ip: IpAddr) -> bool {
         let branches = self.branches();
         let from = SocketAddr::new(ip, 0)..=SocketAddr::new(ip, u16::MAX);
@@ -356,7 +356,7 @@ impl Attached {
         rest(&mut self.waiting)
     }
 
-    /// Why the far end has closed it, if it was that.
+    /// Why the far end has closed the branch; `None` if something else ended it.
     pub(super) fn end(&self) -> Option<End> {
         self.end.get().copied()
     }
@@ -366,7 +366,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         self.waiting.close();
         let mut branches = self.trunk.branches();
-        // Another one may have taken its place.
+        // Another branch may have taken its place.
         let is_its = |branch: &Branch| branch.payloads.is_closed();
         if branches.get(&self.remote).is_some_and(is_its) {
             branches.remove(&self.remote);
@@ -446,7 +446,7 @@ impl<S: Source> Source for FromAll<S> {
     }
 
     fn gone(&mut self) -> Option<SocketAddr> {
-        // One that was begun again meanwhile goes on.
+        // A branch that was begun again meanwhile is not gone.
         std::iter::from_fn(|| self.trunk.gone.pop())
             .find(|remote| !self.trunk.branches().contains_key(remote))
     }
@@ -467,7 +467,7 @@ impl<K: Sink> Sink for ToAll<K> {
         if let Some(bytes) = self.trunk.deliver(from, bytes).await
             && self.trunk.has_sent_to(from.ip())
         {
-            // Another port of an address that was sent to.
+            // It comes from another port of an address that something was sent to.
             return self.first.send(Payload { remote, bytes }).await;
         }
         Ok(())

@@ -25,9 +25,9 @@ use std::str::FromStr;
 /// What lets us in.
 #[derive(Debug)]
 pub enum Entrance {
-    /// At an exit of ours: an invitation at first, and from then on what it knows us by.
+    /// An exit of ours: we show an invitation at first, then the credential it has taken.
     Exit(Invited),
-    /// At a proxy of anybody: what it knows us by already, if it asks for that.
+    /// Any other proxy: we show the credential it already knows, if it asks for one.
     Proxy(Proxy),
 }
 
@@ -54,7 +54,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The one at this host, with its port if that is not 443. `None` if that is no authority.
+    /// The proxy at this authority (default port 443). `None` if `authority` is not valid.
     pub fn at(authority: &str) -> Option<Self> {
         Some(Self {
             authority: authority.to_owned(),
@@ -63,20 +63,22 @@ impl Proxy {
         })
     }
 
-    /// Asks for UDP by this template, or by this path and query at its own authority.
+    /// Uses this template for CONNECT-UDP. If it begins with `/`, the proxy's own authority
+    /// precedes it.
     ///
     /// # Errors
     ///
-    /// [`InvalidTemplate`], if it is none.
+    /// [`InvalidTemplate`] if it is not a valid template.
     pub fn with_udp(self, template: &str) -> Result<Self, InvalidTemplate> {
         self.with(Protocol::Udp, template)
     }
 
-    /// The same for packets of IP.
+    /// Uses this template for CONNECT-IP. If it begins with `/`, the proxy's own authority precedes
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`InvalidTemplate`], if it is none.
+    /// [`InvalidTemplate`] if it is not a valid template.
     pub fn with_ip(self, template: &str) -> Result<Self, InvalidTemplate> {
         self.with(Protocol::Ip, template)
     }
@@ -91,7 +93,7 @@ impl Proxy {
         Ok(self)
     }
 
-    /// Shows this with each request.
+    /// Shows this credential with each request.
     #[must_use]
     pub fn with_credential(mut self, credential: Credential) -> Self {
         self.credential = Some(credential);
@@ -101,7 +103,7 @@ impl Proxy {
     fn shown(&self) -> Headers {
         let mut shown = Headers::new();
         if let Some(Credential(value)) = &self.credential {
-            // CONNECT asks it as a proxy, the others as the server of a resource.
+            // For CONNECT it is a proxy, for other requests the server of a resource.
             shown.push("proxy-authorization", value.clone());
             shown.push("authorization", value.clone());
         }
@@ -151,7 +153,7 @@ pub(super) struct Terms {
     pub(super) settings: Settings,
     /// What we offer beyond RFC 9298 and RFC 9484.
     pub(super) offered: Extensions,
-    /// Whether it hears how to treat what comes back.
+    /// Whether the far end heeds how it is asked to treat what it sends.
     hears_treatments: bool,
 }
 
@@ -189,7 +191,7 @@ impl Terms {
 }
 
 impl Entrance {
-    /// What may let us in without asking anybody, to be tried in this order.
+    /// The credentials that may let us in, to be tried in this order. Asks nobody.
     pub(super) async fn known(&self) -> Result<Vec<Known>, Failed> {
         match self {
             Self::Exit(invited) => invited.known().await,
@@ -212,7 +214,8 @@ impl Entrance {
         matches!(self, Self::Exit(_))
     }
 
-    /// Gets in on a new connection. What does not let us in any more is taken out of `known`.
+    /// Gets us in on a new connection. Removes credentials from `known` that do not let us in any
+    /// more.
     pub(super) async fn enter(
         &self,
         session: &Session,

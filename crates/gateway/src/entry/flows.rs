@@ -123,9 +123,9 @@ impl<K: Ord + Clone> UdpFlows<K> {
 }
 
 impl Entry {
-    /// Carries payloads between a host and a target, until nothing happens any more. The sink is
-    /// made when it is known which address the target has, if the far end says so. Returns what
-    /// broke, if something did.
+    /// Carries payloads between a host and a target, until nothing happens any more. `sink` is
+    /// called once the target's address is known, if the far end tells it. Returns what broke, if
+    /// something did.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Entry {
             Role::Alone
         };
         let asked = (target, &class, &flow);
-        // What the host has sent already leaves with a request of its own, not behind its answer.
+        // What the host has sent already leaves with the flow's own request, not after its answer.
         let (early, behind) = match role {
             Role::First(_) | Role::Alone if self.uplink.takes_early() => {
                 match payloads::at_once(&mut source).await {
@@ -180,7 +180,7 @@ impl Entry {
                 }
                 Ok(ended)
             }
-            // A request of its own says why.
+            // The flow gets a request of its own, whose answer tells the reason.
             Err(unsent) => {
                 let granted = self.request(asked, false, &[]).await?;
                 let unsent = unsent.into_iter().map(Payload::of_target);
@@ -257,7 +257,8 @@ impl Entry {
         }
     }
 
-    /// Carries payloads by a request of their own, and those of other targets if it is the first.
+    /// Carries payloads by the flow's own request, and those of other targets if the flow is the
+    /// `first` of its port.
     async fn lead<K: Sink>(
         &self,
         first: Option<First>,
@@ -320,7 +321,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// The far end does not carry them so; with what nobody has got.
+    /// The far end does not carry them so. The error holds the payload that was not delivered.
     async fn branch(
         &self,
         mut attached: Attached,
@@ -365,7 +366,7 @@ impl Entry {
                     }
                     None => return match attached.end() {
                         Some(End::Refused) => {
-                            // It never was; the request of its own counts.
+                            // The branch was never open; the flow's own request counts.
                             self.flows.opened.fetch_sub(1, Ordering::Relaxed);
                             flow.enter(Phase::Target);
                             Err(first)

@@ -119,11 +119,11 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// For a device of this name. If it is asked for, it is made now.
+    /// Prepares a device of this name; creates it now if `is_asked_for`.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// The name is not valid, the process may not change networks, or the kernel refuses.
     pub fn new(name: &str, is_asked_for: bool) -> Result<Self, TunError> {
         Self::check_name(name)?;
         if kernel::rights() & CAP_NET_ADMIN == 0 {
@@ -144,11 +144,11 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Whether a device can be called so.
+    /// Checks that `name` is a valid device name.
     ///
     /// # Errors
     ///
-    /// It cannot.
+    /// [`TunError::Name`] if it is not.
     pub fn check_name(name: &str) -> Result<(), TunError> {
         if device::is_name(name) {
             return Ok(());

@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How often they are looked at otherwise.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// How often what they carried is saved, if it is more.
+/// How often the bytes that links carried are saved, if they have grown.
 const SAVE: Duration = Duration::from_secs(10);
 
 /// How long a connection may go on over nothing but links that are not to be used.
@@ -115,13 +115,13 @@ struct State {
     rules: Rules,
     /// What links carried, by their names: also of those that are not wanted now.
     kept: BTreeMap<String, Kept>,
-    /// Of which connection, and its paths.
+    /// The number of the connection that is counted, and its paths.
     counted: (u64, BTreeMap<PathId, Counted>),
-    /// How which connection was told to use its paths.
+    /// The number of a connection, and how it was told to use its paths.
     applied: (u64, Vec<PathSpec>),
     /// `None` if all links are to be trusted whatever they do.
     quarantines: Option<Quarantines>,
-    /// Which connection was told that these interfaces are in quarantine.
+    /// The number of a connection, and the interfaces it was told are in quarantine.
     standing_by: (u64, Vec<String>),
     looked: Option<Instant>,
     saved: Option<Instant>,
@@ -140,7 +140,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Links as they are wanted, with what they carried before by this file.
+    /// Opens links with these wishes; `file` holds what they carried before.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Links {
         Ok(links)
     }
 
-    /// Has them used by their rules alone, whatever harm they do.
+    /// Puts no link in quarantine any more: links are used by their rules alone.
     pub fn trust(&self) {
         self.lock().quarantines = None;
     }
@@ -176,7 +176,7 @@ impl Links {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wants other links, or others of them; returns whether they differ.
+    /// Replaces the wanted links; returns whether they changed.
     pub fn set(&self, wanted: Vec<Wanted>) -> bool {
         let mut state = self.lock();
         if state.wanted == wanted {
@@ -202,14 +202,14 @@ impl Links {
         self.lock().specs()
     }
 
-    /// Saves what was carried; for the end, when nobody looks any more.
+    /// Saves what was carried. For the end, when `keep` does not run any more.
     pub fn save(&self) {
         if let Some(saving) = self.saving() {
             saving();
         }
     }
 
-    /// What saves it; `None` if there is nothing to save.
+    /// A function that saves it; `None` if there is nothing to save.
     fn saving(&self) -> Option<impl FnOnce() + Send + 'static> {
         let (file, kept) = (self.file.clone()?, self.lock().kept.clone());
         let save = move || {

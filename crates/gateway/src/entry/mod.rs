@@ -74,7 +74,7 @@ enum Asked {
 enum Dialect {
     Socks,
     Http,
-    /// Not to us: it takes us for its target.
+    /// The client speaks to its target, and does not know of us.
     Captured,
 }
 
@@ -95,7 +95,7 @@ impl Dialect {
         }
     }
 
-    /// Tells a client why it gets no connection, and ends that to us.
+    /// Tells a client why it gets no connection, and closes the one it has to us.
     async fn refuse(self, mut socket: TcpStream, refusal: Refusal) -> io::Result<()> {
         if self == Self::Captured {
             // The reset that its target would have sent.
@@ -126,7 +126,7 @@ enum Door {
     Capture,
 }
 
-/// What the flows of an entry come to.
+/// Counts of the flows of an entry.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     pub(crate) open: AtomicUsize,
@@ -200,15 +200,15 @@ impl Entry {
         self
     }
 
-    /// Uses paths by the rules of these links, which whoever dials asks too.
+    /// Uses paths by the rules of these links, which the dialling side has to use too.
     #[must_use]
     pub fn with_links(mut self, links: Arc<Links>) -> Self {
         self.links = Some(links);
         self
     }
 
-    /// Treats flows that begin from now on as their classes say; returns whether those are others
-    /// than before.
+    /// Classifies flows that begin from now on by these classes; returns whether the classes
+    /// changed.
     pub fn set_classes(&self, classes: Classes) -> bool {
         self.policy.set(classes)
     }
@@ -229,8 +229,8 @@ impl Entry {
             .collect()
     }
 
-    /// Serves until that makes no sense any more; says why. If it is cancelled,
-    /// [`close`](Self::close) is to be called.
+    /// Serves until a failure that retrying cannot mend; returns it. Whoever cancels this calls
+    /// [`close`](Self::close).
     pub async fn run(self: &Arc<Self>) -> Failed {
         // They end with this, whether it returns or is cancelled.
         let mut accepting = JoinSet::new();
@@ -409,7 +409,7 @@ impl Entry {
         })
     }
 
-    /// Flows of this number, target or source, or the biggest; measured for a second.
+    /// The flows of this number, target or source, or the biggest ones; measured for a second.
     pub async fn flows(&self, called: Option<&str>, most: usize) -> status::flow::Flows {
         let mut flows = self.flows.records.show(called, most, true).await;
         let up = self.uplink.current();

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the flows of a class come to.
+/// Counts of the flows of a class.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     open: AtomicUsize,
@@ -76,7 +76,7 @@ impl Policy {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other classes for flows that begin from now on; returns whether they differ.
+    /// Replaces the classes for flows that begin from now on; returns whether they changed.
     pub(crate) fn set(&self, classes: Classes) -> bool {
         let mut state = self.lock();
         let differ = *state.classes != classes;

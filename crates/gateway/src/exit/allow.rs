@@ -16,11 +16,11 @@ use tokio::sync::Mutex;
 /// How long the list of this machine's addresses counts before it is read again.
 const OWN_FOR: Duration = Duration::from_secs(5);
 
-/// Addresses, and ports there, that are led to although they are not on the net.
+/// Private addresses and ports that clients may reach anyway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     network: Prefix,
-    /// All if there are none.
+    /// All ports if empty.
     ports: Vec<RangeInclusive<u16>>,
 }
 
@@ -107,12 +107,12 @@ impl Allow {
         }
     }
 
-    /// Leads to none of these, whatever the rules say: addresses of clients.
+    /// Forbids these addresses, whatever the rules say: they are addresses of clients.
     pub(crate) fn forbid(&mut self, prefixes: impl Iterator<Item = Prefix>) {
         self.never.extend(prefixes);
     }
 
-    /// Those of the addresses that may be connected to.
+    /// Leaves only the addresses that may be connected to.
     pub(crate) async fn filter(&self, addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let own = self.own_addresses().await;
         let addresses = addresses.into_iter();
@@ -127,8 +127,8 @@ impl Allow {
         self.permits(address, own.as_deref())
     }
 
-    /// Whether an address may be connected to, by a machine that has these. One that does not know
-    /// which it has connects only where the rules say so.
+    /// Whether an address may be connected to; `own` are this machine's addresses. If they are not
+    /// known, only what the rules allow may be.
     pub(super) fn permits(&self, address: SocketAddr, own: Option<&[IpAddr]>) -> bool {
         let ip = address.ip().to_canonical();
         let address = SocketAddr::new(ip, address.port());

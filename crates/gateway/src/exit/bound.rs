@@ -44,7 +44,7 @@ struct End {
     record: Listed,
     /// Whether something was sent there, as it may be.
     is_sent_to: bool,
-    /// How the client asks for it to be carried; nothing if as the target of the request.
+    /// How the client asks for it to be carried; `None`: as the target of the request is.
     treatment: Option<Treatment>,
     last: Instant,
 }
@@ -53,7 +53,7 @@ struct End {
 #[derive(Debug)]
 pub(super) struct Bound {
     socket: Anywhere,
-    /// That of the request, if it has one.
+    /// The target of the request, if it has one.
     target: Option<SocketAddr>,
     rules: Rules,
     /// The number of the request's flow, by which the records of all tell that they share a port.
@@ -61,7 +61,7 @@ pub(super) struct Bound {
     /// This machine's addresses when it was made: a first look, before something is sent.
     own: Option<Arc<[IpAddr]>>,
     ends: Mutex<BTreeMap<SocketAddr, End>>,
-    /// Those whose contexts are to be closed.
+    /// Remote ends whose contexts are to be closed.
     gone: Gone,
     counts: Arc<Counts>,
 }

@@ -95,8 +95,8 @@ async fn told(leaving: &mut watch::Receiver<Option<Instant>>) {
     let _ = leaving.wait_for(Option::is_some).await;
 }
 
-/// Waits until the deadline, and for ever if there is a guest by then: it may have proved itself
-/// while this was waiting.
+/// Waits until the deadline, and for ever if there is a guest by then, as one may have proved
+/// itself meanwhile.
 async fn nobody<T>(guest: &OnceCell<T>, deadline: Instant) {
     sleep_until(deadline).await;
     if guest.initialized() {
@@ -168,8 +168,8 @@ impl Exit {
         .await
     }
 
-    /// Tells all clients that it is about to leave, now and when they come: they connect anew, to
-    /// wherever they are led. What is open may go on for so long. Returns how many flows that are.
+    /// Tells all clients, and those that come later, that it is about to leave: they connect anew,
+    /// to wherever they are led. Open flows may go on for `at_most`. Returns how many there are.
     pub fn drain(&self, at_most: Duration) -> usize {
         self.leaving.send_replace(Some(Instant::now() + at_most));
         self.guests.open()
@@ -509,7 +509,7 @@ impl Exit {
         listed
     }
 
-    /// Flows that are called so, by number or target, or the biggest; measured for a second.
+    /// The flows of this number or target, or the biggest ones; measured for a second.
     pub async fn flows(&self, called: Option<&str>, most: usize) -> Flows {
         let mut flows = self.records.show(called, most, false).await;
         flows.explain(|flow| {

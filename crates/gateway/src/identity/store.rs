@@ -211,7 +211,7 @@ impl Store {
         if self.has(&id) {
             return Ok(id);
         }
-        // Who guesses is not to have everything copied each time.
+        // Guessing must not make us copy everything each time.
         find(&self.lock()).ok_or(Refused::Unknown)?;
         self.change(|content| {
             if content.clients.contains_key(&id) {
@@ -236,7 +236,7 @@ impl Store {
     ///
     /// See [`NotAdded`].
     pub fn add(&self, name: &str) -> Result<(ClientId, Secret), NotAdded> {
-        // Whoever chooses a name revokes by it: no other one is made of it.
+        // A name is used to revoke, so it is taken as it is or not at all.
         if plain_name(name) != name {
             return Err(NotAdded::Name(name.into()));
         }

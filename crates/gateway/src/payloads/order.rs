@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// What our own numbers have: flows have far fewer datagrams under way than half of their range.
 pub(super) const BITS: NumberBits = NumberBits::Sixteen;
-/// Those of a whole tunnel, which may have more.
+/// Numbers of a whole tunnel, which may have more datagrams under way.
 pub(super) const IP_BITS: NumberBits = NumberBits::ThirtyTwo;
 
 pub(super) const fn size(bits: NumberBits) -> NumberSize {
@@ -46,8 +46,8 @@ impl Order {
         EngineInstant::ZERO + self.since.elapsed()
     }
 
-    /// Takes a payload with the lowest bits of its number; appends what is passed on. One that had
-    /// come already is dropped. Others are waited for as `grace` says.
+    /// Takes a payload with the lowest bits of its number; appends what is passed on. Drops a
+    /// payload that has come already. `grace` says how long to wait for missing ones.
     pub(super) fn take(
         &mut self,
         grace: Grace,

@@ -24,7 +24,7 @@ pub(crate) trait Source {
     /// without a loss.
     async fn receive(&mut self, into: &mut Vec<Payload>) -> io::Result<bool>;
 
-    /// A remote end that is no more, other than the target; nothing if there is no other.
+    /// A remote end, other than the target, that is gone; `None` if there is no other.
     fn gone(&mut self) -> Option<SocketAddr> {
         None
     }
@@ -85,7 +85,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// That of something that begins, and ends when nothing was carried for so long.
+    /// Begins now, and is over when nothing was carried for `idle`.
     pub(crate) fn new(idle: Duration) -> Self {
         Self {
             last: Mutex::new(Instant::now()),
@@ -93,7 +93,7 @@ impl Activity {
         }
     }
 
-    /// That of something that does not end because nothing is carried.
+    /// Begins now, and is not over even if nothing is carried.
     pub(crate) fn lasting() -> Self {
         const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
         Self::new(YEARS)
@@ -150,8 +150,8 @@ pub(crate) async fn relay(
     ended
 }
 
-/// Where a payload is counted: that of a remote end by itself. Whoever hands it over counts its
-/// bytes in the record.
+/// Where a payload is counted: with its remote end, if that is a flow of its own. Whoever hands the
+/// payload over counts its bytes in the record.
 fn of<'a>(meter: Meter<'a>, found: Option<&'a Remote>) -> Meter<'a> {
     match found {
         None => meter,

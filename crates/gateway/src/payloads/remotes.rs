@@ -17,13 +17,13 @@ use tokio::sync::Notify;
 /// is refused again with its next datagram.
 const MAX_GONE: usize = 1024;
 
-/// What is known of one that is a flow of its own.
+/// A remote end that is a flow of its own.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    /// How its payloads are carried; nothing if as the target's are.
+    /// How its payloads are carried; `None`: as the target's are.
     pub(crate) treatment: Option<Treatment>,
     pub(crate) record: Arc<Record>,
-    /// Where its bytes are counted; nothing if where the target's are.
+    /// Where its bytes are counted; `None`: where the target's are.
     pub(crate) moved: Option<Arc<Moved>>,
 }
 
@@ -114,7 +114,7 @@ impl Counted {
         }
     }
 
-    /// One that had come already is dropped.
+    /// Counts a datagram that had come already and was dropped.
     pub(super) fn repeated(&self, remote: Option<SocketAddr>) {
         self.tally.all.lose(1);
         self.with_record(remote, |record| record.repeated(1));
@@ -138,7 +138,7 @@ impl Counted {
     }
 }
 
-/// Those whose contexts are to be closed.
+/// Remote ends whose contexts are to be closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gone {
     waiting: Mutex<BTreeSet<SocketAddr>>,

@@ -47,7 +47,7 @@ impl Way {
         }
     }
 
-    /// What it carries has numbers, if there are some.
+    /// Numbers what it carries, if there are `numbers`.
     fn number(&mut self, numbers: Option<(u64, NumberBits)>) {
         self.numbering = numbers.map(|(own, bits)| Numbering::new(own, order::size(bits)));
     }
@@ -81,12 +81,12 @@ pub(super) struct Ways {
     opens: bool,
     /// How the request itself asks for what comes back to be treated.
     treatment: Treatment,
-    /// Has registered one for those that we do not.
+    /// Whether a context is registered for remote ends that nothing is sent to.
     has_any: bool,
 }
 
 impl Ways {
-    /// Those of a request that begins; what is to be said first is appended.
+    /// The ways of a new request; appends what has to be said first.
     pub(super) fn begin(
         contexts: &mut Contexts,
         bits: Option<NumberBits>,
@@ -108,9 +108,8 @@ impl Ways {
         }
     }
 
-    /// How to send to a remote end, `None` for the target; what is to be said before is appended,
-    /// such as the
-    /// treatment of what comes back, if it has its own. Nothing if there is no context for it.
+    /// The way to a remote end, `None` being the target; `None` if there is no context for it.
+    /// Appends what has to be said first, such as how to treat what comes back, if that is its own.
     pub(super) fn to(
         &mut self,
         remote: Option<SocketAddr>,

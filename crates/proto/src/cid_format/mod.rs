@@ -39,7 +39,7 @@ const UNROUTABLE: u8 = 7;
 /// What an endpoint's connection IDs are made of.
 #[derive(Debug, Clone)]
 pub enum CidFormat {
-    /// So many random bytes, 4 to 20; other lengths are brought into that range.
+    /// Random bytes, this many (4 to 20; other lengths are brought into that range).
     Random(usize),
     /// The number of this server, for a balancer, and a random rest.
     Routable(Arc<Routable>),
@@ -125,8 +125,9 @@ pub struct Routable {
 }
 
 impl Routable {
-    /// Connection IDs with `server_id` and a nonce of so many octets, under the configuration of
-    /// number `rotation` (0 to 6). With a key, only who has it can read the server ID.
+    /// Connection IDs with `server_id` and a nonce of `nonce_length` octets, under the
+    /// configuration of number `rotation` (0 to 6). With a key, only who has it can read the server
+    /// ID.
     pub fn new(
         rotation: u8,
         server_id: &[u8],

@@ -156,7 +156,7 @@ impl Bottlenecks {
         self.flows[at].take(delay_us as f64);
     }
 
-    /// So many packets of a path were acknowledged, or declared lost.
+    /// Counts packets of `path` that were acknowledged or declared lost.
     pub(crate) fn on_packets(&mut self, path: PathId, acked: u64, lost: u64) {
         if let Some(flow) = self.flows.iter_mut().find(|flow| flow.path == path) {
             flow.current.acked += acked;
@@ -382,7 +382,7 @@ impl Flow {
         }
     }
 
-    /// The latest intervals, at most so many.
+    /// The `count` latest intervals, or all that there are.
     fn recent(&self, count: usize) -> impl Iterator<Item = &Interval> {
         self.history.iter().rev().take(count)
     }

@@ -27,8 +27,8 @@ impl Connection {
     /// Sends a path's packets along `tuple` from now on. The old route is kept until the new one is
     /// validated, and taken again if that fails.
     ///
-    /// With multipath, prefer opening a path and abandoning the old one: nothing stands still
-    /// meanwhile. This is for peers without the extension.
+    /// With multipath, prefer opening a path and abandoning the old one: data flows on throughout.
+    /// This is for peers without the extension.
     ///
     /// # Errors
     /// See [`MigrateError`].

@@ -6,7 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// So many entries may be out of date, and half of all, before they are removed.
+/// Entries that may be out of date in a small heap. In a large one, half of all may be, before they
+/// are removed.
 const FEW: usize = 64;
 
 /// A heap of deadlines. Nearly every packet changes one, so that a change has to be cheap: on top

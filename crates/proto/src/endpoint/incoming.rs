@@ -123,7 +123,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub(super) struct WaitingRoom {
     clients: VecDeque<Waiting>,
-    /// So many at the end of `clients` have not been told to the application.
+    /// How many at the end of `clients` have not been told to the application.
     untold: usize,
 }
 

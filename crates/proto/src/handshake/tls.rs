@@ -221,8 +221,8 @@ impl ClientConfig {
         self.initial.supports_multipath()
     }
 
-    /// Names whom the client trusts and who it is: equal for configurations that are alike in
-    /// both. What is kept of a connection belongs to others with the same digest only.
+    /// A digest of whom the client trusts and its own identity. Saved state is reused only where it
+    /// is equal.
     pub fn trust_digest(&self) -> [u8; 32] {
         self.trust
     }

@@ -32,7 +32,7 @@ impl Contents {
         }
     }
 
-    /// Whether the packet, whose frames take so many bytes, only asks for an answer.
+    /// Whether the packet, whose frames take `payload_len` bytes, only asks for an answer.
     pub(crate) fn is_lone_ping(&self, payload_len: usize) -> bool {
         self.ack_eliciting && !self.more_than_ping && payload_len <= MAX_LONE_PING
     }

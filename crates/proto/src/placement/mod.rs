@@ -332,7 +332,7 @@ impl Placement {
         left.unwrap_or(0)
     }
 
-    /// Leaves so many bytes of a class to a path.
+    /// Sets how many bytes of a class are left of the chunk that was decided for `path`.
     fn leave(&mut self, path: PathId, class: u8, left: u64) {
         let chunk = Chunk { path, class, left };
         match self.chunks.binary_search_by_key(&path, |chunk| chunk.path) {

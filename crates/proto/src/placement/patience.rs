@@ -16,8 +16,8 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// A scheduler holds, with so many bytes in flight: returns when this must be over, which is
-    /// `longest` if time begins here.
+    /// A scheduler holds, with `in_flight` bytes in flight: returns when this must be over, which
+    /// is `longest` if time begins here.
     pub(super) fn on_hold(&mut self, longest: Instant, in_flight: u64) -> Instant {
         self.in_flight.get_or_insert(in_flight);
         *self.end.get_or_insert(longest)

@@ -24,7 +24,7 @@ struct Wait {
 pub(super) struct Waits(SmallVec<[Wait; 1]>);
 
 impl Waits {
-    /// The scheduler holds a class, with so many bytes in flight: it is asked again when it
+    /// The scheduler holds a class, with `in_flight` bytes in flight: it is asked again when it
     /// `wanted`, or at the latest when patience is over, which is `longest` if time begins here.
     pub(super) fn hold(
         &mut self,

@@ -59,7 +59,7 @@ pub struct AckPolicy {
     pub packets: u32,
     /// After this long.
     pub delay: Duration,
-    /// At once if a packet is missing or late by so many; 0 for never.
+    /// At once if a packet is missing or late by this many packet numbers; 0 for never.
     pub reordering: u64,
     /// At once for every congestion mark, or only for the first in a row.
     pub every_mark: bool,

@@ -14,7 +14,7 @@ pub const MAX_LOST_REMEMBERED: usize = 256;
 /// by the next ack-eliciting packet.
 pub const MAX_ACK_ONLY_REMEMBERED: usize = 64;
 
-/// So many packets that are late tell of more than the loss of one.
+/// This many late packets tell of more than one loss.
 pub const SEVERAL: usize = 3;
 
 /// A packet that was sent, and what to do with it later.

@@ -10,12 +10,13 @@ use anabranch_wire::frame::PathStatus;
 /// retransmission judges a path too slow to wait for.
 const TOO_SLOW: u32 = 4;
 
-/// The path that policies of waiting would rather use, and the one that could send now.
+/// The fastest path, and the fastest of those that can send now: what a policy that may wait
+/// compares.
 #[derive(Debug, Clone, Copy)]
 pub struct Contest<'a> {
-    /// The lowest RTT of all candidates, full or not.
+    /// The candidate with the lowest RTT, full or not.
     pub fastest: &'a PathView,
-    /// The lowest RTT of those that can send.
+    /// The candidate with the lowest RTT that can send.
     pub open: &'a PathView,
     only: bool,
 }
@@ -64,7 +65,8 @@ impl<'a> Contest<'a> {
         })
     }
 
-    /// Whether there is nothing to weigh: the fastest path can send, or no path that was measured.
+    /// Whether a comparison is pointless: the fastest path can send, or none that can send was
+    /// measured.
     pub fn is_decided(&self) -> bool {
         self.open.id == self.fastest.id || self.open.smoothed_rtt.is_zero()
     }

@@ -43,7 +43,7 @@ impl SchedulerFactory {
         }
     }
 
-    /// What the schedulers are called.
+    /// The name of the schedulers it builds.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -12,7 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     build: |_| Ok(Box::new(MinRtt)),
 };
 
-/// Chooses the lowest smoothed RTT that has room.
+/// Chooses the path with the lowest smoothed RTT that has room.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MinRtt;
 

@@ -45,7 +45,7 @@ pub trait Scheduler: Debug + Send {
     /// Something happened on a path. The view already shows it.
     fn on_event(&mut self, _event: &PathEvent) {}
 
-    /// What it has a use for: asked before each selection, since it may change.
+    /// What the scheduler uses: asked before each selection, since it may change.
     fn wants(&self) -> Wants {
         Wants::default()
     }
@@ -71,11 +71,12 @@ pub enum Decision {
         /// One of [`SendView::streams`].
         stream: StreamId,
     },
-    /// Send it on all of these paths at once, or where one is full when it has room, as long as
-    /// another one can send now. The receiver keeps the first copy to arrive; so
-    /// datagrams, which it would pass on twice, are copied only if they are [critical](Unit).
+    /// Send on each of these paths: now where there is room, later on the full ones. At least one
+    /// must have room. The receiver keeps the first copy to arrive; so datagrams, which it would
+    /// pass on twice, are copied only if they are [critical](Unit).
     Duplicate(PathSet),
-    /// Send on this path the oldest unacknowledged data that is under way on other paths alone.
+    /// Send on this path a copy of the oldest unacknowledged data that only other paths have
+    /// carried.
     Copy(PathId),
     /// Send nothing now. Ends at `until`, on any acknowledgement, loss, path change or new data,
     /// and at the latest after one PTO of the fastest path.
@@ -136,9 +137,9 @@ pub enum Reason {
     Priority,
     /// Preferred paths are full, so the next one is used.
     Spill,
-    /// No available path is usable, so a backup is used.
+    /// No path with status available is usable, so a backup is used.
     Backup,
-    /// The path where it is predicted to arrive first.
+    /// The path on which the unit is predicted to arrive first.
     EarliestArrival,
     /// A plan made earlier says so.
     Planned,
@@ -148,7 +149,7 @@ pub enum Reason {
     Affinity,
     /// A copy for safety.
     Redundancy,
-    /// The deadline leaves no other way.
+    /// Chosen to meet the deadline.
     Deadline,
     /// A copy to measure a path that has no or old estimates.
     Probe,
@@ -201,7 +202,7 @@ impl Reason {
 pub enum PathEvent {
     /// A path was validated and may carry data.
     Opened { path: PathId },
-    /// The peer or this side prefers otherwise now.
+    /// The path's status (available, backup) changed.
     Status { path: PathId, status: PathStatus },
     /// The path went silent; it carries no data until it answers.
     Doubted { path: PathId },

@@ -11,7 +11,8 @@ use anabranch_wire::{PathId, StreamId};
 pub struct PathView {
     /// The path's name on the wire.
     pub id: PathId,
-    /// The stated preference: the peer's for what we send, ours where the peer is silent.
+    /// The path's status: as the peer set it for what we send, as we set it where the peer is
+    /// silent.
     pub status: PathStatus,
     /// Whether the path answers.
     pub state: PathState,
@@ -52,7 +53,7 @@ pub struct PathView {
     pub last_ack: Option<Instant>,
     /// Whether the controller is recovering from loss.
     pub in_recovery: bool,
-    /// Whether the path was left with room it did not use.
+    /// Whether the application sent less than the path had room for.
     pub app_limited: bool,
     /// Bytes of the largest packet's payload on this path.
     pub max_datagram_size: u16,
@@ -107,7 +108,7 @@ impl PathView {
         }
     }
 
-    /// Free congestion window: what may still be sent before an acknowledgement.
+    /// Bytes that the congestion window still allows before an acknowledgement.
     pub fn room(&self) -> u64 {
         self.congestion_window
             .saturating_sub(self.bytes_in_flight.saturating_add(self.queued))
@@ -192,7 +193,7 @@ pub struct Unit {
     pub flow: u64,
     /// When a datagram loses its worth.
     pub deadline: Option<Instant>,
-    /// How much later than by the fastest path a datagram may arrive; `None` if its flow has no
+    /// How far behind the fastest path a datagram may arrive. `None`: any delay, its flow has no
     /// order.
     pub max_skew: Option<Duration>,
     /// Whether losing or delaying the unit costs more than its bytes: small datagrams that the
@@ -223,8 +224,8 @@ pub struct StreamView {
 pub struct SendView<'a> {
     /// The time.
     pub now: Instant,
-    /// Validated, open paths in ascending order of their IDs; of a datagram, those whose packets
-    /// hold it.
+    /// Validated, open paths in ascending order of their IDs. If `unit` is a datagram, only paths
+    /// whose packets can hold it.
     pub paths: &'a [PathView],
     /// What waits on the connection.
     pub backlog: Backlog,

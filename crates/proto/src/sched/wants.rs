@@ -1,21 +1,21 @@
 //! What a scheduler says that it has a use for, so that nothing else is worked out for it.
 
-/// What a scheduler has a use for. The rest is left out of what it is shown, for it has its price.
+/// What a scheduler uses. Whatever it does not use is left out of its view, since working it out
+/// costs time.
 ///
-/// A wrapper passes on what the scheduler inside wants, and changes what is its own:
+/// A wrapper passes on the wants of the scheduler inside, and sets its own:
 /// `Wants { copies: true, ..self.inner.wants() }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wants {
-    /// [`Decision::Copy`](super::Decision::Copy) is answered when there is nothing else to send.
-    /// Only then is there a selection although nothing waits, and only with one of the three kinds
-    /// of copies is [`PathView::copyable`](super::PathView::copyable) filled.
+    /// Asks for [copies](super::Decision::Copy) while nothing waits. Without one of the three copy
+    /// flags, [`PathView::copyable`](super::PathView::copyable) is never filled.
     pub copies: bool,
-    /// Copies are also made while fresh data waits for a path.
+    /// Asks for copies while fresh data waits for a path.
     pub copies_while_busy: bool,
-    /// Copies are also made while nothing new may be sent, because the peer's credit or the send
-    /// buffer is [used up](super::Backlog::blocked).
+    /// Asks for copies while nothing new may be sent, because the peer's credit or the send buffer
+    /// is [used up](super::Backlog::blocked).
     pub copies_while_blocked: bool,
-    /// [`SendView::streams`](super::SendView::streams) is looked at.
+    /// Asks for [`SendView::streams`](super::SendView::streams) to be filled.
     pub streams: bool,
 }
 
@@ -28,7 +28,7 @@ impl Wants {
         streams: false,
     };
 
-    /// What one of two schedulers wants.
+    /// What either of two schedulers wants.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Wants {
         }
     }
 
-    /// Whether copies are made while nothing else can be sent, which `blocked` says is for lack of
+    /// Whether the scheduler wants copies while nothing else can be sent. `blocked`: for lack of
     /// credit or of room in the send buffer.
     pub const fn idle_copies(self, blocked: bool) -> bool {
         if blocked {

@@ -62,7 +62,7 @@ impl SendBudget {
         self.share_beside(0)
     }
 
-    /// An equal part of the whole, if one more connection and so many `newcomers` came.
+    /// An equal part of the whole, if one more connection and this many `newcomers` came.
     fn share_beside(&self, newcomers: u64) -> u64 {
         let holders = self.0.holders.load(Relaxed) + newcomers;
         self.0.limit.load(Relaxed) / (holders + 1)
@@ -91,7 +91,7 @@ impl Account {
         }
     }
 
-    /// The connection holds so much now.
+    /// The connection holds `held` bytes now.
     pub(super) fn set(&mut self, held: u64) {
         let before = std::mem::replace(&mut self.held, held);
         let Some(SendBudget(amounts)) = &self.budget else {

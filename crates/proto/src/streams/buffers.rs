@@ -47,11 +47,11 @@ pub struct Hole {
     pub id: StreamId,
     /// The offset of the first byte.
     pub start: u64,
-    /// How many bytes of the same history follow, the end of the stream counted as one.
+    /// Bytes carried by the same paths; the end of the stream counts as one.
     pub length: u64,
-    /// Paths that ever carried them; empty for bytes sent once, whose packet names the path.
+    /// Paths that ever carried them; empty for bytes sent only once, whose packet names the path.
     pub ever: PathSet,
-    /// Paths that carry them now; empty as above.
+    /// Paths carrying them now; empty for bytes sent only once.
     pub live: PathSet,
 }
 

@@ -39,9 +39,8 @@ pub struct DatagramOptions {
     pub flow: u64,
     /// When it loses its worth: it is dropped and counted if it was not sent by then.
     pub deadline: Option<Instant>,
-    /// How much later than by the fastest path it may arrive, because its flow has an order that
-    /// the peer restores by waiting no longer than this; `None` if it may arrive at any time.
-    /// Schedulers that know it send it by no slower path.
+    /// How far behind the fastest path it may arrive: the peer reorders the flow and waits this
+    /// long. `None`: any delay. Schedulers that know it send it by no slower path.
     pub max_skew: Option<Duration>,
     /// Whether it is sent again when it is lost, if it can then be no later than `max_skew` allows.
     /// It may arrive twice: the peer's application must know datagrams apart.

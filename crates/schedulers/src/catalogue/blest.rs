@@ -152,7 +152,7 @@ impl Blest {
     }
 }
 
-/// Bytes that `path` could send in so many round trips.
+/// Bytes that `path` could send in `rounds` round trips.
 fn sendable(path: &PathView, rounds: u128) -> u128 {
     let window = size(path.congestion_window);
     if path.ssthresh == u64::MAX {

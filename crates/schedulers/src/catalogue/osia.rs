@@ -54,7 +54,7 @@ struct Lane {
     steady_window: Steady,
 }
 
-/// No packet of a round: there are fewer than so many.
+/// The number of no packet: a round has fewer packets.
 const NONE: u16 = u16::MAX;
 
 /// The values no more than a tenth away from the one that a plan rests on.

@@ -128,8 +128,8 @@ impl Booked {
         }
     }
 
-    /// What to do when all that is unsent is bound to paths that cannot send: waits for the path of
-    /// the oldest data, no longer than an acknowledgement takes, as that data would in a queue.
+    /// What to do when all unsent data is bound to paths that cannot send: waits for the path of
+    /// the oldest data, no longer than an acknowledgement takes.
     pub fn wait(&mut self, view: &SendView<'_>, patience: &mut Patience) -> Choice {
         while let Some(id) = self.runs.first().map(|run| run.path) {
             let Some(path) = view.candidates().find(|path| path.id == id) else {
@@ -160,11 +160,11 @@ impl Booked {
         }
     }
 
-    /// Of the paths that can send, the one whose data is the oldest sends a packet of it. `None` if
-    /// nothing is bound to a path that can send.
+    /// Sends on the ready path that holds the oldest bound data. `None` if nothing is bound to a
+    /// path that can send.
     ///
-    /// At the end of what is unsent, or of the credit, nothing is left for others: the plan is
-    /// given up and the oldest data goes.
+    /// If more data would be skipped than [`skip_limit`] allows, the plan is dropped and the path
+    /// sends the oldest data.
     pub fn serve(&mut self, view: &SendView<'_>) -> Option<Choice> {
         if self.runs.is_empty() {
             return None;
@@ -187,7 +187,7 @@ impl Booked {
     }
 }
 
-/// Sends on `path` what lies behind `skip` unsent bytes.
+/// Sends on `path` the data behind the first `skip` unsent bytes.
 pub fn send_behind(path: PathId, skip: u64, reason: Reason) -> Choice {
     let decision = match skip {
         0 => Decision::Send(path),

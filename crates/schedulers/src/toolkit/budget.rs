@@ -33,13 +33,13 @@ impl Budget {
         Ok(Self::new(params.take_in("budget", default, 0.0..=1.0)?))
     }
 
-    /// So many bytes go out for the first time.
+    /// Credits the budget for `bytes` of new data.
     pub fn earn(&mut self, bytes: u64) {
         let earned = bytes.min(1 << 40) * self.share;
         self.tokens = (self.tokens + earned).min(ALLOWANCE * SCALE);
     }
 
-    /// Pays for a copy, if there is enough. A share of nothing pays for none, one of all for any.
+    /// Pays for a copy if the budget allows; a share of 0 never does, 1 always.
     pub fn pay(&mut self, bytes: u64) -> bool {
         let price = bytes.saturating_mul(SCALE);
         if self.share == SCALE {

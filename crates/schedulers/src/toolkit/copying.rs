@@ -4,9 +4,9 @@ use super::forecast::acknowledged;
 use super::units::packet;
 use anabranch_proto::sched::{Choice, Decision, PathView, Reason, SendView, rank};
 
-/// Repeats on a free path the oldest data that only other paths carry. Of the paths that have room,
-/// something to [copy](PathView::copyable) and are `worthwhile`, the one with the lowest smoothed
-/// RTT does; `None` if there is none.
+/// Copies the oldest data that only other paths carry. Uses the path with the lowest smoothed RTT
+/// among those that have room, something to [copy](PathView::copyable) and are `worthwhile`; `None`
+/// if there is none.
 pub fn repeat(view: &SendView<'_>, worthwhile: impl Fn(&PathView) -> bool) -> Option<Choice> {
     let free = |path: &&PathView| path.is_usable() && path.copyable && path.can_send(view.now);
     let open = view.candidates().filter(free);
@@ -19,9 +19,8 @@ pub fn repeat(view: &SendView<'_>, worthwhile: impl Fn(&PathView) -> bool) -> Op
     })
 }
 
-/// Whether another path has data under way that is acknowledged only after what `longer` makes of
-/// the time that a packet sent by `path` now takes. False for a path that nothing is known of,
-/// whose own time is a guess.
+/// Whether data on another path will be acknowledged later than `longer(time)`, `time` being what a
+/// packet sent here now takes. False for a path without an RTT sample, whose time is a guess.
 pub fn is_outlasted(view: &SendView<'_>, path: &PathView, longer: impl Fn(u64) -> u64) -> bool {
     let limit = longer(acknowledged(path, packet(path)));
     let slow = |other: &PathView| other.bytes_in_flight > 0 && acknowledged(other, 0) > limit;

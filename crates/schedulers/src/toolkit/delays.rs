@@ -15,7 +15,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// The best that the candidates of `view` allow.
+    /// Measured delays if all candidates of `view` with an RTT sample have them, else half the RTT.
     pub fn of(view: &SendView<'_>) -> Self {
         let mut anchor: Option<(i64, u64)> = None;
         for path in view.candidates() {

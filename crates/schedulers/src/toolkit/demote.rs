@@ -61,7 +61,7 @@ impl Demoted {
 }
 
 /// Whether an answer holds only because the paths that were shown have no room, while others of
-/// `view` have some. What a scheduler waits for of its own has an end; this has none.
+/// `view` have some. A scheduler's own waits end; this one would not.
 pub fn lacks_room(view: &SendView<'_>, choice: &Choice) -> bool {
     let Decision::Hold { until } = choice.decision else {
         return false;

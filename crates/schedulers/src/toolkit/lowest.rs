@@ -4,8 +4,8 @@ use anabranch_proto::sched::{Choice, PathView, Reason, SendView};
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
 
-/// Sends on the candidate with the lowest key that can send; `reason` is given if no candidate has
-/// a lower key.
+/// Sends on the candidate with the lowest key among those that can send. `reason` is the reason if
+/// no other candidate, full or not, has a lower key.
 pub fn lowest_by<K: Ord>(
     view: &SendView<'_>,
     key: impl Fn(&PathView) -> K,

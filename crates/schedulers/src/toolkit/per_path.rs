@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub struct PerPath<T>(SmallVec<[(PathId, T); MAX_OPEN_PATHS]>);
 
-/// Where in `list` the item is that `is_own` knows, most likely at `guess`: what is kept about
-/// paths has most often the order of the view.
+/// The position in `list` of the item for which `is_own` is true. `guess` is tried first: lists
+/// about paths mostly have the order of the view.
 pub fn position<T>(list: &[T], guess: usize, is_own: impl Fn(&T) -> bool) -> Option<usize> {
     if list.get(guess).is_some_and(&is_own) {
         return Some(guess);

@@ -17,8 +17,8 @@ pub fn carried(view: &SendView<'_>, path: &PathView) -> bool {
 }
 
 /// Which paths leave lost data to others: those that carried it before, while a candidate that did
-/// not could send it now. No path waits for another one because of that: a path that overshot would
-/// else see all that it lost squeezed through the slowest one.
+/// not could send it now. No path waits for another one because of that: else all that a path loses
+/// when it overshoots would be sent on the slowest one.
 pub fn leaves<'a>(view: &SendView<'a>) -> impl Fn(&PathView) -> bool + use<'a> {
     let view = *view;
     let is_spared = view.unit.kind == UnitKind::Retransmission
@@ -33,8 +33,8 @@ pub fn skip_limit(view: &SendView<'_>, path: &PathView) -> u64 {
     behind.min(skip_credit(view))
 }
 
-/// How much unsent data may be left out for the sake of flow control: data far ahead must not use
-/// up the credit that the data before it needs.
+/// How much unsent data may be skipped for the sake of flow control: data far ahead must not use up
+/// the credit that earlier data needs.
 pub fn skip_credit(view: &SendView<'_>) -> u64 {
     view.backlog.credit / 2
 }

@@ -19,13 +19,13 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Unheard of for so many RTTs, the estimates of a path count as old.
+    /// Estimates older than this many RTTs are stale.
     pub const RTTS: u32 = 5;
 
     /// Paths are probed no more often than this, however short their RTT.
     pub const SHORTEST: Duration = Duration::from_millis(200);
 
-    /// Probes what was not heard of for so many of its RTTs and for `shortest`.
+    /// Probes paths last heard of or probed at least `rtts` of their RTTs ago, and `shortest`.
     pub fn new(rtts: u32, shortest: Duration) -> Self {
         Self {
             rtts,

@@ -15,7 +15,7 @@ pub struct Shares {
     list: SmallVec<[Share; MAX_OPEN_PATHS]>,
 }
 
-/// What one path is owed: packets times the sum of weights, or whatever its owner counts in.
+/// What one path is owed, in packets times the sum of weights, or in a unit that the owner chooses.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// The path that has the share.
@@ -69,7 +69,7 @@ impl Shares {
         self.list.retain(|share| share.path != path);
     }
 
-    /// The path whose turn it is. Full paths are passed over, or held for with `patience`.
+    /// The path whose turn it is. Skips full paths, or waits for them if there is `patience`.
     pub fn next(&mut self, view: &SendView<'_>, patience: Option<&mut Patience>) -> Choice {
         let hold = patience.is_some();
         // Strict turns are kept whatever is sent.

@@ -30,8 +30,8 @@ impl Default for Light {
 }
 
 impl Light {
-    /// Whether the flow carries little, once it carries so many bytes more. `now` is counted from
-    /// any time.
+    /// Counts `bytes`, and returns whether the flow still carries little. `now` is counted from any
+    /// time.
     fn carry(&mut self, bytes: usize, now: Duration) -> bool {
         let passed = now.saturating_sub(self.since);
         let earned = (passed.as_secs_f64() * RATE as f64) as u64;
@@ -40,7 +40,7 @@ impl Light {
             self.since = now;
         }
         self.credit = self.credit.saturating_sub(bytes as u64);
-        // Half of the burst is earned anew first: it does not go back and forth.
+        // Half of the burst has to be earned anew first, so that the answer does not flap.
         self.carries_little = self.credit >= if self.carries_little { 1 } else { BURST / 2 };
         self.carries_little
     }
@@ -62,8 +62,8 @@ impl LightPriority {
         })
     }
 
-    /// The flow's priority, if it is another one once the flow carries so many bytes more. `now` is
-    /// counted from any time.
+    /// Counts `bytes`, and returns the flow's new priority if that changes it. `now` is counted
+    /// from any time.
     pub fn carry(&mut self, bytes: usize, now: Duration) -> Option<i32> {
         let was_light = self.light.carries_little;
         let is_light = self.light.carry(bytes, now);

@@ -21,10 +21,10 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The name of the class of what no other class wants.
+/// The name of the class that takes what matches no other class.
 pub const REST: &str = "bulk";
 
-/// The most classes of one's own.
+/// The most classes that a user may define.
 pub const MAX_CLASSES: usize = 64;
 
 /// Priorities that a class may have.
@@ -175,7 +175,7 @@ impl fmt::Display for Steering {
     }
 }
 
-/// A word that is no mode of steering.
+/// A word that does not name a steering mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no mode of steering")]
 pub struct NoSteering(String);
@@ -189,12 +189,13 @@ impl FromStr for Steering {
     }
 }
 
-/// How flows of a class are carried, in both directions. What is not set is as the tunnel has it.
+/// How flows of a class are carried, in both directions. Unset fields leave it to the tunnel's
+/// defaults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Treatment {
     /// Which paths the class uses.
     pub steering: Option<Steering>,
-    /// Which of several connections sends first: the higher one; 0 unless set.
+    /// Connections with a higher priority send first; 0 unless set.
     pub priority: i32,
     /// Whether the priority holds only while a connection carries little ([`LightPriority`]).
     pub light: bool,
@@ -212,17 +213,17 @@ impl Treatment {
         self.steering.map_or(0, Steering::class)
     }
 
-    /// How much later than by the fastest path a numbered datagram may arrive: as long as it is
-    /// waited for. None for those that nobody waits for, and for those that are wanted early rather
-    /// than in order: what is light or has a deadline.
+    /// How far behind the fastest path a numbered datagram may arrive: as long as the peer waits
+    /// for it. `None` if the peer does not wait, or if arriving early counts more than order
+    /// (`light`, or a deadline).
     pub fn max_skew(&self) -> Option<Duration> {
         let wait = self.longest_wait();
         let is_urgent = self.light || self.deadline.is_some();
         (!wait.is_zero() && !is_urgent).then_some(wait)
     }
 
-    /// The class number of numbered datagrams: that of the steering, else [`ORDERED`] for those
-    /// that have an order.
+    /// The class number of numbered datagrams: the one of the steering, else [`ORDERED`] if they
+    /// have an order.
     pub fn class_of_numbered(&self) -> u8 {
         let unsteered = if self.max_skew().is_some() {
             ORDERED
@@ -237,8 +238,8 @@ impl Treatment {
         self.wait.unwrap_or(WAIT)
     }
 
-    /// How long to wait for missing datagrams. `repairs` says whether the peer sends lost ones
-    /// again, which it does with none that are wanted early.
+    /// How long to wait for missing datagrams. `repairs`: the peer sends lost ones again, except
+    /// where arriving early counts more than order.
     pub fn grace(&self, repairs: bool) -> Grace {
         Grace {
             longest: self.longest_wait(),
@@ -284,9 +285,9 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Classes of one's own, and behind them the built-in ones whose names are not among them. One
-    /// that has the name of a built-in one but no conditions keeps the conditions and the place of
-    /// that.
+    /// The user's classes, followed by the built-in ones whose names they do not use. A user's
+    /// class with the name of a built-in one but no conditions keeps the conditions and the place
+    /// of the built-in one.
     pub fn new(own: Vec<Class>) -> Self {
         let builtin = builtin::classes();
         let is_builtin = |name: &str| builtin.iter().any(|one| one.name == name);
@@ -322,12 +323,12 @@ impl Classes {
             .expect("there is one for the rest")
     }
 
-    /// Whether some class asks for the owner of a flow, who is not known for nothing.
+    /// Whether any class matches on the owner; looking it up is costly.
     pub fn wants_owner(&self) -> bool {
         self.wants_owner
     }
 
-    /// All of them, in the order in which they are asked.
+    /// All classes, in the order in which they are tried.
     pub fn iter(&self) -> std::slice::Iter<'_, Class> {
         self.all.iter()
     }

@@ -80,8 +80,7 @@ impl Links {
         self.0.iter().any(|link| depends(link.rule))
     }
 
-    /// The links carried so many bytes each in this time, in both directions. What is missing in
-    /// `bytes` carried nothing.
+    /// Adds what each link carried in `time`, in both directions; missing entries count as 0.
     pub fn carry(&mut self, bytes: &[u64], time: Duration, today: Day) {
         let all = bytes.iter().sum();
         let bytes = bytes.iter().copied().chain(std::iter::repeat(0));

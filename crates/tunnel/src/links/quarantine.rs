@@ -21,7 +21,7 @@ const SPAN: Duration = Duration::from_secs(5);
 /// Spans in which failures count.
 const SPANS: usize = 12;
 
-/// How often in these spans a link may fall silent, and once more is too often.
+/// How often a link may fall silent in these spans; one time more is too often.
 const SILENCES: u64 = 2;
 
 /// Spans in which losses count: more than one, so that a burst is none.
@@ -115,7 +115,7 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// The link did this in so much time; `has_other` if another link, not in quarantine, works.
+    /// Adds what the link did in `time`; `has_other` if another link, not in quarantine, works.
     /// Returns whether a quarantine has begun or ended.
     pub fn look(&mut self, conduct: Conduct, time: Duration, has_other: bool) -> bool {
         if let Some((_, left)) = &mut self.now {
@@ -144,7 +144,7 @@ impl Quarantine {
         self.now
     }
 
-    /// Whether the link is trusted as on the first day, so that nothing has to be remembered of it.
+    /// Whether the link has no record of misbehaviour, so that nothing has to be remembered of it.
     pub fn is_clean(&self) -> bool {
         self.now.is_none() && self.before == 0 && self.spans.iter().all(|span| span.silences == 0)
     }

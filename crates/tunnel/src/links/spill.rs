@@ -23,13 +23,13 @@ const LOW: u64 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Spill {
     helps: bool,
-    /// How long it has been the other way.
+    /// How long traffic has called for the opposite of `helps`.
     lasted: Duration,
 }
 
 impl Spill {
-    /// All links together carried so many bytes in this time. Returns whether a link that helps
-    /// above this rate, in bits a second, is to help.
+    /// Adds the `bytes` that all links carried in `time`. Returns whether a link that helps above
+    /// the rate `above`, in bits a second, is to help.
     pub(super) fn carry(&mut self, above: u64, bytes: u64, time: Duration) -> bool {
         let bits = u128::from(bytes) * 8_000_000_000;
         let allowed = u128::from(above) * time.as_nanos();

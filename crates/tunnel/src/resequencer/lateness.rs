@@ -11,20 +11,20 @@
 use anabranch_proto::time::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// The longest lateness of this long counts, in two halves: as long as the queues of links take to
-/// fill and to drain again.
+/// For how long the longest lateness counts, measured in two halves: as long as the queues of links
+/// take to fill and to drain again.
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// Times are kept so finely, in parts of the longest wait.
+/// The resolution of times kept, as a fraction of the longest wait.
 const PARTS: u32 = 64;
 
-/// Waiting pays if one in so many missing numbers comes.
+/// Waiting pays if one in this many missing numbers comes.
 const WORTH: u32 = 8;
 
-/// So many in vain show that waiting does not pay.
+/// This many waits in vain show that waiting does not pay.
 const ENOUGH: u32 = 8;
 
-/// Older outcomes count half when there are so many.
+/// With this many outcomes, older ones count half.
 const REMEMBERED: u32 = 128;
 
 /// What is added to the longest lateness: the next one may be a little longer.
@@ -45,9 +45,9 @@ struct Rise {
 pub(super) struct Lateness {
     longest: Duration,
     highest: Option<u64>,
-    /// Those of the last time, as long as the longest wait.
+    /// The rises of the latest time, as long as the longest wait.
     rises: VecDeque<Rise>,
-    /// As far as the highest number had risen before those.
+    /// The highest number before these rises.
     expired: Option<u64>,
     /// Since when `newer` is measured; `older` is of the half before.
     began: Instant,
@@ -149,9 +149,9 @@ impl Lateness {
         }
     }
 
-    /// How long to wait for what is missing, if `expected` is all that else is known: a quarter
-    /// more than the longest lateness of late, and twice as long where hardly anything was
-    /// measured. If waiting pays, it is no shorter than `least`.
+    /// How long to wait for a missing number, `expected` being all that else is known: a quarter
+    /// more than the longest recent lateness, and twice as long where hardly anything was measured.
+    /// At least `least`, unless waiting does not pay.
     pub(super) fn wait(&self, expected: Duration, least: Duration) -> Duration {
         let pays = self.came * (WORTH - 1) >= self.in_vain;
         if self.in_vain >= ENOUGH && !pays {

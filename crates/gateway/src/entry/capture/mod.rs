@@ -41,7 +41,7 @@ pub const OURS: u32 = 0x0b00_0002;
 /// The mark of what is captured, by which it is routed to this machine.
 const CAPTURED: u32 = 0x0b00_0001;
 
-/// The mark of what else is carried, by which it is routed to the device.
+/// The mark of captured packets other than TCP and UDP, by which they are routed to the device.
 const CARRIED: u32 = 0x0b00_0003;
 
 /// How long a node that captures may take to end.
@@ -165,11 +165,11 @@ impl From<GuardError> for CaptureError {
     }
 }
 
-/// What capturing lacks on this machine.
+/// Checks that this machine has what capturing needs.
 ///
 /// # Errors
 ///
-/// That.
+/// What is missing.
 pub fn possible() -> Result<(), CaptureError> {
     let wanted = CAP_NET_ADMIN | CAP_NET_BIND_SERVICE;
     if kernel::rights() & wanted != wanted {
@@ -178,11 +178,11 @@ pub fn possible() -> Result<(), CaptureError> {
     Ok(nft::check()?)
 }
 
-/// Whether these can be captured on this machine.
+/// Checks that the traffic of these sources can be captured on this machine.
 ///
 /// # Errors
 ///
-/// Why not.
+/// The reason why it cannot.
 pub async fn check(sources: &[Source]) -> Result<(), CaptureError> {
     possible()?;
     let interfaces = interfaces::list().await?;
@@ -201,13 +201,14 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins, and follows what is `carried`. `guard` runs [`guard`](crate::guard::guard()) in a
-    /// process of its own, and is told by `--keep` to leave the table as it is.
+    /// Begins to capture, and follows what is `carried`. `guard` runs
+    /// [`guard`](crate::guard::guard()) in a process of its own; with `--keep` it leaves the table
+    /// as it is.
     ///
     /// # Errors
     ///
-    /// Nothing is captured. What is left behind goes soon, but for a table that blocks because of
-    /// an earlier kill switch.
+    /// Nothing is captured. Whatever was changed is soon undone, but for a table that an earlier
+    /// kill switch has left to block.
     pub async fn start(
         wanted: &Wanted,
         carried: watch::Receiver<Carried>,
@@ -241,12 +242,12 @@ impl Capture {
         Ok((capture, doors))
     }
 
-    /// Waits until nobody is there any more who undoes it when this process ends.
+    /// Waits until the process is gone that would undo the capture when this one ends.
     pub async fn unguarded(&mut self) {
         self.guard.ended().await;
     }
 
-    /// Ends, and waits until everything is undone.
+    /// Ends the capture, and waits until everything is undone.
     ///
     /// # Errors
     ///
@@ -322,11 +323,11 @@ fn others(carried: &Carried, lan: &[String]) -> Others {
     }
 }
 
-/// Whether what a source names is one of these interfaces.
+/// Checks that the interface of a source is among `interfaces`.
 ///
 /// # Errors
 ///
-/// It is not.
+/// [`CaptureError::Interface`] if it is not.
 pub fn exists(source: &Source, interfaces: &[Interface]) -> Result<(), CaptureError> {
     let Source::Lan(name) = source else {
         return Ok(());
@@ -337,7 +338,7 @@ pub fn exists(source: &Source, interfaces: &[Interface]) -> Result<(), CaptureEr
     };
     match spec::check(&[wanted], interfaces, &[]) {
         Err(error @ SpecError::NoInterface { .. }) => Err(CaptureError::Interface(error)),
-        // It may have its address later.
+        // The interface may get its address later.
         _ => Ok(()),
     }
 }

@@ -26,10 +26,10 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Beside the tables of the uplinks, which it is not to be mistaken for.
+/// Our routing table: none of those of the uplinks.
 const TABLE: u32 = FIRST_TABLE - 1;
 const TABLES: [u32; 2] = [TABLE, IP_TABLE];
-/// Before the rules of the uplinks.
+/// Our rules come before those of the uplinks.
 const PRIORITY: u32 = RULE_PRIORITY - 1;
 
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
@@ -40,7 +40,7 @@ fn open() -> Result<Handle, CaptureError> {
     Ok(handle)
 }
 
-/// Adds rules and routes for these sources. A machine without IPv6 gets none of that.
+/// Adds rules and routes for these sources; none for IPv6 on a machine without it.
 pub(super) async fn add(sources: &[Source], interfaces: &[Interface]) -> Result<(), CaptureError> {
     let handle = open()?;
     let kernel = Kernel::open().map_err(CaptureError::Socket)?;
@@ -150,7 +150,7 @@ fn is_our_route(message: &RouteMessage) -> bool {
     message.header.protocol == RouteProtocol::Other(PROTOCOL) && TABLES.iter().any(is_in)
 }
 
-/// What is marked as carried goes nowhere as long as there is no device.
+/// The route that rejects packets marked as carried as long as there is no device.
 fn nowhere(family: AddressFamily) -> Route {
     let any = match family {
         AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -48,7 +48,7 @@ impl Families {
     }
 }
 
-/// What is carried of what is neither TCP nor UDP.
+/// Which packets are carried that are neither TCP nor UDP.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Others {
     /// By this device.
@@ -61,7 +61,7 @@ pub(super) struct Others {
 
 const REJECT: &str = "reject with icmpx type admin-prohibited";
 
-/// What the table does, but for the subnets that the machine is attached to.
+/// The contents of the table, apart from the subnets that the machine is attached to.
 #[derive(Debug)]
 pub(super) struct Plan {
     lan: Vec<String>,
@@ -132,7 +132,8 @@ impl Plan {
         self.others.host.is_any() || self.others.lan.is_any()
     }
 
-    /// What leaves by the device does so in its name, and nobody calls by it.
+    /// Packets that leave by the device get its address as their source; connections from outside
+    /// are not let in by it.
     fn put_device(&self, text: &mut String) {
         let device = &self.others.device;
         let hook = "type nat hook postrouting priority srcnat; policy accept;";
@@ -147,8 +148,8 @@ impl Plan {
         }
     }
 
-    /// What was marked and yet leaves by a link has found no rule that brings it back or to the
-    /// device: somebody has removed ours, or the kernel took none for this family.
+    /// Drops marked packets that would leave by a link. No rule has led them back or to the device:
+    /// somebody has removed ours, or the kernel took none for this family.
     fn stray(&self) -> Vec<String> {
         let mut rules = Vec::new();
         if self.host {
@@ -163,8 +164,7 @@ impl Plan {
         rules
     }
 
-    /// What this machine sends gets a mark, by which it is routed anew: TCP and UDP come back by
-    /// `lo`.
+    /// Marks what this machine sends, so that it is routed anew: TCP and UDP come back by `lo`.
     fn output(&self) -> Vec<String> {
         let mut rules = vec![
             format!("meta mark {OURS:#x} accept"),

@@ -114,14 +114,14 @@ async fn flow(
         Err(Refusal::ConnectionRefused) => Undeliverable::PortUnreachable,
         Err(Refusal::Prohibited) => Undeliverable::Prohibited,
         Err(_) => Undeliverable::HostUnreachable,
-        // What is sent there next may be taken: the far end goes on.
+        // The far end's flow goes on, so what is sent next may be taken.
         Ok(Err(Cut::Deaf)) => {
             if let Some(unreachable) = entry.unreachable() {
                 unreachable.tell(host, target, Undeliverable::PortUnreachable);
             }
             return;
         }
-        // The far end was told so by the target.
+        // The target told the far end so.
         Ok(Err(Cut::Stream(Broken::GivenUp(Code::CONNECT_ERROR)))) => {
             Undeliverable::PortUnreachable
         }
@@ -130,7 +130,7 @@ async fn flow(
     if let Some(unreachable) = entry.unreachable() {
         unreachable.tell(host, target, why);
     }
-    // What is sent there meanwhile asks for nothing: the socket takes it.
+    // Until then the socket takes what the host sends there, and no new request is made.
     sleep(REFUSED).await;
 }
 

@@ -163,11 +163,11 @@ impl Network {
         self.pools.prefixes()
     }
 
-    /// Makes it. `guard` runs [`guard`](crate::guard::guard()) in a process of its own.
+    /// Makes the network. `guard` runs [`guard`](crate::guard::guard()) in a process of its own.
     ///
     /// # Errors
     ///
-    /// There is none; what is left of it goes soon.
+    /// Nothing is made; what was changed is soon undone.
     pub async fn start(pools: Pools, guard: Command) -> Result<(Self, Undo), IpError> {
         if kernel::rights() & CAP_NET_ADMIN == 0 {
             return Err(IpError::Rights);
@@ -232,7 +232,8 @@ impl Network {
         }
     }
 
-    /// Gives a number to a request, and takes it from the one that had it.
+    /// Gives the addresses of this number to a new request, and takes them from the one that had
+    /// them.
     fn move_in(&self, number: u32) -> (Tenancy<'_>, mpsc::Receiver<Bytes>) {
         let (packets, waiting) = mpsc::channel(MAX_WAITING);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);

@@ -132,13 +132,14 @@ impl Lease {
         self.addresses().any(|own| own == ip)
     }
 
-    /// That of the family of another address.
+    /// The client's address of the same family as `other`.
     pub(super) fn beside(self, other: IpAddr) -> Option<IpAddr> {
         let mut own = self.addresses();
         own.find(|ip| ip.is_ipv4() == other.is_ipv4())
     }
 
-    /// What a client is told: all it has, and that it gets nothing else of what it asks for.
+    /// The answer to a client that asks for addresses: all that it has, and a refusal of whatever
+    /// else it asked for.
     pub(super) fn assignment(self, asked: &[Address]) -> Vec<Address> {
         let mut answers = Vec::new();
         let mut left: Vec<IpAddr> = self.addresses().collect();

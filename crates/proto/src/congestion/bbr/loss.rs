@@ -9,7 +9,7 @@ use crate::time::{Duration, Instant};
 
 /// The share of loss that a probe may cause.
 const LOSS_THRESHOLD: f64 = 0.02;
-/// So many packets may be lost whatever share that is.
+/// Packets that may be lost whatever share of all that is.
 const SPARED_PACKETS: u64 = 2;
 /// Batches of losses in a round that end Startup; fewer may be noise.
 const STARTUP_LOSS_EVENTS: u32 = 6;
