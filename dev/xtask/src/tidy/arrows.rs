@@ -83,16 +83,6 @@ const RULES: &[Rule] = &[
     rule("anabranch-python", WITH_CLI, &[]),
     // Test support: what tests stand on stands on nothing of ours.
     rule("anabranch-interop", &[], &TEST_CRATES_MAY_USE),
-    rule(
-        "anabranch-fuzz",
-        &[
-            "anabranch-wire",
-            "anabranch-masque",
-            "anabranch-proto",
-            "anabranch-link",
-        ],
-        &[],
-    ),
     // What a stranger writes: schedulers of their own on the public API, and a program with them.
     rule(
         "own-scheduler",

@@ -18,8 +18,6 @@ const DETERMINISTIC: &[&str] = &[
     "tunnel",
     "sim",
 ];
-/// The one crate that may hold `unsafe` code.
-const UNSAFE_ALLOWED: &[&str] = &["net"];
 /// Token sequences deterministic crates may not contain, and what to use.
 const BANNED: &[(&[&str], &str)] = &[
     (
@@ -85,10 +83,8 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     };
     let mut tokens = Vec::new();
     flatten(stream, &mut tokens);
-    if !UNSAFE_ALLOWED.contains(&source.room()) {
-        for (_, line) in tokens.iter().filter(|(token, _)| token == "unsafe") {
-            add(*line, "`unsafe` is for anabranch-net alone".to_owned());
-        }
+    for (_, line) in tokens.iter().filter(|(token, _)| token == "unsafe") {
+        add(*line, "no crate of ours holds `unsafe` code".to_owned());
     }
     // A bench is a driver: it measures the engine with a clock of its own.
     let bench = source.path.contains("/benches/");
@@ -253,11 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_code_is_found_outside_net_and_words_in_comments_are_not() {
+    fn unsafe_code_is_found_and_words_in_comments_are_not() {
         let text =
             "//! x\n// unsafe\nfn f() -> &'static str {\n    unsafe { g() };\n    \"unsafe\"\n}\n";
         assert_eq!(lines("cli/a.rs", text), [4]);
-        assert_eq!(lines("crates/net/a.rs", text), [0; 0]);
     }
 
     #[test]
