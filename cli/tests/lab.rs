@@ -52,6 +52,12 @@ fn lab_on(stage: &Stage, folder: &Path, words: &[&str]) -> Command {
     command
 }
 
+/// Whether the kernel has multipath TCP.
+fn has_mptcp() -> bool {
+    let enabled = fs::read_to_string("/proc/sys/net/mptcp/enabled");
+    enabled.is_ok_and(|text| text.trim() == "1")
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -94,8 +100,7 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
     assert_eq!(rows.len(), 4, "{talk}");
     let row = |name: &str| rows.iter().find(|row| row["contender"] == name).unwrap();
     assert_eq!(row("mlppp")["status"], "unsupported", "{talk}");
-    let has_mptcp = fs::read_to_string("/proc/sys/net/mptcp/enabled")
-        .is_ok_and(|enabled| enabled.trim() == "1");
+    let has_mptcp = has_mptcp();
     for name in ["anabranch", "tcp", "mptcp"] {
         let row = row(name);
         if name == "mptcp" && !has_mptcp {
@@ -127,7 +132,18 @@ fn the_engine_tcp_and_mptcp_meet_over_the_same_links() {
 
 #[test]
 fn hosts_that_know_nothing_of_the_tunnel_get_more_than_one_link_through_it() {
-    let name = "lab-tunnel";
+    unmodified_hosts_get_more_than_one_link("lab-tunnel", "tunnel");
+}
+
+#[test]
+fn hosts_that_know_nothing_of_multipath_tcp_get_more_than_one_link_through_a_proxy_pair() {
+    if has_mptcp() {
+        unmodified_hosts_get_more_than_one_link("lab-mptcp-proxy", "mptcp-proxy");
+    }
+}
+
+/// By a contender of this kind, in the test of this name.
+fn unmodified_hosts_get_more_than_one_link(name: &str, kind: &str) {
     let Some(_bed) = Testbed::require(name) else {
         return;
     };
@@ -135,18 +151,21 @@ fn hosts_that_know_nothing_of_the_tunnel_get_more_than_one_link_through_it() {
         return;
     }
     measured(name, || {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let scenario = format!(
-            "{TWO_PATHS}\n[contenders]\ntunnel = {{}}\n\
-             behind = {{ kind = \"tunnel\", paths = \"b\" }}\n"
+            "{TWO_PATHS}\n[contenders]\nboth = {{ kind = \"{kind}\" }}\n\
+             behind = {{ kind = \"{kind}\", paths = \"b\" }}\n"
         );
-        fs::write(folder.path().join("two.toml"), scenario).unwrap();
+        fs::write(folder.path().join("two.toml"), scenario).expect("the folder takes a file");
         let words = ["run", "two.toml", "--json", "--runs", "1", "--out", "out"];
         let output = run(folder.path(), &words);
         let (rows, talk) = (rows(&output), text(&output.stderr));
-        let row = |name: &str| rows.iter().find(|row| row["contender"] == name).unwrap();
-        let goodput = ["tunnel", "behind"].map(|name| {
-            let status = row(name)["status"].as_str().unwrap();
+        let row = |name: &str| {
+            let row = rows.iter().find(|row| row["contender"] == name);
+            row.unwrap_or_else(|| panic!("{name}: {talk}"))
+        };
+        let goodput = ["both", "behind"].map(|name| {
+            let status = row(name)["status"].as_str().unwrap_or_default();
             assert!(matches!(status, "ok" | "invalid"), "{name}: {talk}");
             row(name)["goodput_bps"].as_f64().unwrap_or_default()
         });

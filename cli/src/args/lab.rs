@@ -4,6 +4,7 @@ use crate::args::report::{Compare, Report};
 use crate::args::road::{Peer, RoadSpec};
 use crate::args::sim::Change;
 use crate::args::{Listing, listen_address};
+use anabranch_lab::hosts::Relay;
 use anabranch_proto::tls::Fingerprint;
 use clap::{Args, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -126,6 +127,9 @@ pub(crate) struct Agent {
     /// directory, such as ~/.local/state/anabranch]
     #[arg(long, value_name = "DIR", requires = "listen")]
     pub(crate) identity: Option<PathBuf>,
+    /// Be one end of a plain proxy pair of multipath TCP instead: `lab run` starts it like this
+    #[arg(long, value_name = "ENDS", hide = true, conflicts_with = "listen")]
+    pub(crate) relay: Option<Relay>,
 }
 
 /// A range of ports.

@@ -11,6 +11,7 @@
 //!   program   a third-party program as the server, if the agent was started with it
 //! local     an agent as a process, reached over pipes
 //! remote    an agent on another machine, over a connection of the engine with both keys pinned
+//! relay     one end of a plain proxy pair between agents
 //! ```
 //!
 //! An agent knows one job at a time, the other host as the laboratory describes it, and nothing of
@@ -24,6 +25,7 @@ mod local;
 mod machine;
 mod payload;
 mod program;
+mod relay;
 mod remote;
 mod rules;
 mod run;
@@ -33,6 +35,7 @@ mod serve;
 mod tests;
 
 pub use local::Local;
+pub use relay::relay;
 pub use remote::{Listen, ListenError, Remote, Service, Stop, listen};
 
 use anabranch_schedulers::Names;

@@ -77,7 +77,8 @@ fn scenarios_that_are_no_experiments_of_papers_do_the_same_twice() {
         assert_eq!(first.len(), plan.runs.len(), "{name}");
         let has_trace = |part: &Part| part.outcome.trace_hash.is_some();
         // Programs of others and the kernel's multipath TCP run in kernels alone.
-        let is_foreign = |kind: Kind| matches!(kind, Kind::Command | Kind::KernelMptcp);
+        let foreign = [Kind::Command, Kind::KernelMptcp, Kind::MptcpProxy];
+        let is_foreign = |kind: Kind| foreign.contains(&kind);
         let is_simulated = |run: &Run| !is_foreign(run.scenario.transport.kind);
         let expected = plan.runs.iter().any(is_simulated);
         assert_eq!(

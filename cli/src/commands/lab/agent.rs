@@ -20,6 +20,10 @@ pub(crate) fn run(args: &Agent, names: &Arc<Names>, quiet: bool) -> Outcome {
     if let Some(address) = args.listen {
         return listen(args, address, names, quiet);
     }
+    if let Some(relay) = &args.relay {
+        let relayed = anabranch_agent::relay(relay);
+        return relayed.map_err(|error| Failure::io("the relay", &error));
+    }
     let served = anabranch_agent::serve_stdio(Arc::clone(names));
     served.map_err(|error| Failure::io("the agent's input or output broke", &error))
 }

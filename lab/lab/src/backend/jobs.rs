@@ -80,8 +80,8 @@ fn carrier(run: &Run) -> Result<Carrier, Refusal> {
             congestion: transport.congestion.clone(),
             settings: Box::new(*settings),
         },
-        // What the scenario chooses is for the tunnel between the nodes: hosts have the usual.
-        Kind::Tunnel => Carrier::Tcp {
+        // What the scenario chooses is for what is between the nodes: hosts have the usual.
+        Kind::Tunnel | Kind::MptcpProxy => Carrier::Tcp {
             congestion: HOSTS_CONGESTION.to_owned(),
             buffers: None,
         },

@@ -77,12 +77,12 @@ impl From<HostError> for Broken {
     }
 }
 
-/// The flows that a tunnel does not carry, in the simulator or in kernels: it takes connections in
-/// at its near end alone. `None` if there are none.
+/// The flows that a tunnel or a proxy does not carry, in the simulator or in kernels: it takes
+/// connections in at its near end alone. `None` if there are none.
 pub(super) fn from_behind_the_far_end(scenario: &Scenario) -> Option<&'static str> {
     let asks =
         |flow: &Flow| matches!(flow.kind, FlowKind::Requests { .. }) && flow.way == Way::Forward;
-    let tunnel = scenario.transport.kind == Kind::Tunnel;
+    let tunnel = matches!(scenario.transport.kind, Kind::Tunnel | Kind::MptcpProxy);
     (tunnel && scenario.flows.iter().any(asks)).then_some(
         "requests of the server through a tunnel, which takes connections in at the client alone: \
          give the flow direction = \"backward\"",

@@ -9,6 +9,7 @@ mod check;
 mod host;
 mod job;
 mod merge;
+mod relay;
 
 pub use check::DATAGRAM_HEADER;
 pub use host::{Host, HostError, MAX_ASK, MAX_LINE};
@@ -17,3 +18,4 @@ pub use job::{
     Serving, UnitTime,
 };
 pub use merge::{Carried, LinkTotals, merge};
+pub use relay::Relay;

@@ -10,10 +10,15 @@ const COMMON: [&str; 3] = ["new-reno", "cubic", "bbr"];
 const CONDITIONS: [&str; 3] = ["congestion", "receive-buffer", "send-buffer"];
 
 /// The rivals that join paths.
-const JOIN: [&str; 2] = ["tunnel", "kernel-mptcp"];
+const JOIN: [&str; 3] = ["tunnel", "kernel-mptcp", PROXY];
+
+/// The rival for unmodified hosts.
+const PROXY: &str = "mptcp-proxy";
 
 /// Adds rivals to the contenders of a scenario: the kernel's multipath TCP over all paths, its TCP
 /// over each path alone, the engine with its defaults, and TCP through the tunnel over all paths.
+/// If the scenario has a tunnel of its own, it is about unmodified hosts, and they get the kernel's
+/// multipath TCP behind a plain proxy pair too.
 /// They get the scenario's buffers and its congestion control, or CUBIC if the kernel lacks that,
 /// but nothing else of `[transport]`. Contenders that already have these names are left alone.
 pub fn add_rivals(document: &mut Document) {
@@ -47,6 +52,13 @@ pub fn add_rivals(document: &mut Document) {
                 ("congestion", text(&congestion)),
             ]),
         ),
+        (
+            PROXY,
+            table(vec![
+                ("kind", text("mptcp-proxy")),
+                ("congestion", text(&congestion)),
+            ]),
+        ),
     ];
     let names = crate::scenario::names(&document.root, "path");
     let alone = names.iter().map(|name| text(name)).collect();
@@ -66,6 +78,9 @@ pub fn add_rivals(document: &mut Document) {
         .root
         .remove("contenders")
         .unwrap_or_else(|| table(vec![("anabranch", table(Vec::new()))]));
+    if !has_tunnel(&contenders) {
+        rivals.retain(|(name, _)| *name != PROXY);
+    }
     keep_to_own(document, &mut contenders);
     for (name, rival) in rivals {
         if contenders.get(name).is_none() {
@@ -73,6 +88,21 @@ pub fn add_rivals(document: &mut Document) {
         }
     }
     document.root.insert("contenders", contenders);
+}
+
+/// Whether one of these contenders is the tunnel, by its kind or by its name alone.
+fn has_tunnel(contenders: &Node) -> bool {
+    let Value::Table(contenders) = &contenders.value else {
+        return false;
+    };
+    contenders.iter().any(|contender| {
+        let kind = contender.node.get("kind").map(|node| &node.value);
+        match kind {
+            Some(Value::Text(kind)) => kind == "tunnel",
+            Some(_) => false,
+            None => contender.key == "tunnel",
+        }
+    })
 }
 
 /// Moves the settings of the system under test from `[transport]` to its contenders, and leaves the
@@ -157,6 +187,26 @@ mod tests {
             buffers.iter().all(|&size| size == Some(64 << 10)),
             "{buffers:?}"
         );
+    }
+
+    #[test]
+    fn unmodified_hosts_get_a_proxy_of_multipath_tcp_too() {
+        let text = "format = 1\nname = \"x\"\nstop = \"9s\"\n[[path]]\nname = \"path1\"\n\
+                    [[path]]\nname = \"path2\"\n[[flow]]\nkind = \"bulk\"\nbytes = \"1MB\"\n\
+                    [contenders]\ntunnel = {}\n";
+        let with = |own: &str| {
+            let mut document =
+                Document::parse("x.toml", &text.replace("tunnel = {}", own)).unwrap();
+            add_rivals(&mut document);
+            let plan = Plan::make(&document, &Changes::default()).unwrap();
+            let proxy = plan.runs.iter().find(|run| run.contender == PROXY);
+            proxy.map(|run| run.scenario.transport.kind)
+        };
+        let proxy = Some(Kind::MptcpProxy);
+        assert_eq!(with("tunnel = {}"), proxy);
+        assert_eq!(with("behind = { kind = \"tunnel\" }"), proxy);
+        assert_eq!(with("tunnel = { kind = \"anabranch\" }"), None);
+        assert_eq!(with("anabranch = {}"), None);
     }
 
     #[test]

@@ -161,6 +161,7 @@ mod tests {
             Kind::Mlppp,
             Kind::Tunnel,
             Kind::KernelMptcp,
+            Kind::MptcpProxy,
             Kind::Command,
         ] {
             assert_ne!(word_in(&KINDS, &kind), "");

@@ -28,18 +28,29 @@ pub enum Kind {
     Tunnel,
     /// Multipath TCP of the running kernel; not available in the simulator.
     KernelMptcp,
+    /// TCP through a plain proxy pair of the running kernel's multipath TCP, which stands where the
+    /// nodes of a tunnel would; not available in the simulator.
+    MptcpProxy,
     /// A program described by a contender file; not available in the simulator.
     Command,
 }
 
+impl Kind {
+    /// Whether it carries TCP of hosts that have one path and know nothing of those below it.
+    pub fn is_below_hosts(self) -> bool {
+        matches!(self, Self::Bonding | Self::Tunnel | Self::MptcpProxy)
+    }
+}
+
 /// The names of the kinds.
-pub const KINDS: [(&str, Kind); 7] = [
+pub const KINDS: [(&str, Kind); 8] = [
     ("anabranch", Kind::Anabranch),
     ("tcp", Kind::Tcp),
     ("bonding", Kind::Bonding),
     ("mlppp", Kind::Mlppp),
     ("tunnel", Kind::Tunnel),
     ("mptcp", Kind::KernelMptcp),
+    ("mptcp-proxy", Kind::MptcpProxy),
     ("command", Kind::Command),
 ];
 
@@ -88,7 +99,10 @@ pub(super) fn transport(item: Option<&Item<'_>>, network: &Network) -> Result<Tr
     transport.scheduler = table.read("scheduler", |item| spec(item, &known))?;
     let known = |spec: &Spec| names.controllers.factory(spec).map(drop);
     // The kernel's name for it.
-    let kernel = matches!(transport.kind, Kind::Tcp | Kind::KernelMptcp);
+    let kernel = matches!(
+        transport.kind,
+        Kind::Tcp | Kind::KernelMptcp | Kind::MptcpProxy
+    );
     let alias = |text: &str| match text {
         "reno" if kernel => "new-reno".to_owned(),
         other => other.to_owned(),
@@ -143,6 +157,7 @@ const READ_BY: [(&str, &[Kind]); 23] = [
             Kind::Mlppp,
             Kind::Tunnel,
             Kind::KernelMptcp,
+            Kind::MptcpProxy,
         ],
     ),
     ("receive-buffer", TRANSPORTS),

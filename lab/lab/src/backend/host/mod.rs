@@ -307,6 +307,10 @@ pub fn refusal(scenario: &Scenario) -> Option<String> {
             let what = "a bond of links: it would have to be set up on both machines";
             return Some(what.to_owned());
         }
+        Kind::MptcpProxy => {
+            let what = "a proxy pair: it would have to be set up on both machines";
+            return Some(what.to_owned());
+        }
         Kind::Tunnel => {
             let what = "a tunnel: start `anabranch tunnel` on both machines, and measure TCP with \
                         kind = \"tcp\"";

@@ -27,7 +27,7 @@ fn paths(net: &Net<'_>, role: Role) -> Vec<HostPath> {
     let transport = &net.scenario.transport;
     match transport.kind {
         Kind::Bonding => return vec![bond::path(role)],
-        Kind::Tunnel => return vec![tunnel::path(role)],
+        Kind::Tunnel | Kind::MptcpProxy => return vec![tunnel::path(role)],
         _ => {}
     }
     let path = |index: &usize| {

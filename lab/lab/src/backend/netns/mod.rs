@@ -8,6 +8,7 @@
 //! job        the jobs for the agents
 //! bond       the kernel's bonding driver between agents
 //! tunnel     the product's tunnel between agents
+//! proxy      a plain proxy pair for multipath TCP between agents
 //! command    third-party programs instead of agents
 //! background traffic beside the flows
 //! estimate   how much a plan demands of a machine
@@ -26,6 +27,7 @@ mod job;
 mod layout;
 mod modules;
 mod network;
+mod proxy;
 mod script;
 pub(super) mod tools;
 mod totals;
@@ -243,9 +245,15 @@ impl Netns {
     fn by_agents(&self, net: &mut Net<'_>, run: &Run, note: &mut Note) -> Result<Outcome, Broken> {
         let scenario = &*run.scenario;
         // Its processes end when this is dropped, at the end of the run.
-        let mut nodes = None;
+        let (mut nodes, mut relays) = (None, None);
         match scenario.transport.kind {
             Kind::KernelMptcp => job::prepare_mptcp(net)?,
+            Kind::MptcpProxy => {
+                job::prepare_mptcp(net)?;
+                let congestion = tools::kernel_name(scenario).map_err(Refusal::Unsupported)?;
+                let (agent, conduct) = (&*self.agent, &self.conduct);
+                relays = Some(proxy::prepare(net, agent, &congestion, conduct)?);
+            }
             Kind::Bonding => bond::prepare(net)?,
             Kind::Tunnel => {
                 let program = self.tunnel.as_deref();
@@ -282,8 +290,8 @@ impl Netns {
         let [client, server] = &reports;
         note.add_reports([client, server]);
         note.events = events(&log);
-        drop(nodes);
-        if matches!(scenario.transport.kind, Kind::Bonding | Kind::Tunnel) {
+        drop((nodes, relays));
+        if scenario.transport.kind.is_below_hosts() {
             let [client, server] = &reports.map(without_paths);
             return Ok(told_by(net, [client, server], &log));
         }

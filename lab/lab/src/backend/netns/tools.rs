@@ -207,6 +207,15 @@ impl Has<'_> {
         Some(what.to_owned())
     }
 
+    /// Checks for what redirecting a host's connections to a proxy needs.
+    fn redirect(self) -> Result<(), &'static str> {
+        match self {
+            Self::Here if has("nft") => Ok(()),
+            Self::Here => Err("a proxy is given what a host sends by `nft`: install nftables"),
+            Self::InVm(_) => Err("a proxy in a virtual machine: nothing redirects to it there"),
+        }
+    }
+
     /// Checks for what a NAT needs.
     fn nat(self) -> Result<(), &'static str> {
         match self {
@@ -266,8 +275,10 @@ pub(in crate::backend) fn kernel_name(scenario: &Scenario) -> Result<String, Str
 /// The first thing in a scenario that cannot be done here; `None` if there is none.
 pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
     let kind = scenario.transport.kind;
-    if matches!(kind, Kind::Tcp | Kind::KernelMptcp | Kind::Bonding)
-        && let Err(missing) = machine.kernel_name(scenario)
+    if matches!(
+        kind,
+        Kind::Tcp | Kind::KernelMptcp | Kind::MptcpProxy | Kind::Bonding
+    ) && let Err(missing) = machine.kernel_name(scenario)
     {
         return Some(missing);
     }
@@ -295,9 +306,14 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
                 return refused;
             }
         }
-        Kind::KernelMptcp => {
+        Kind::KernelMptcp | Kind::MptcpProxy => {
             if let Err(missing) = machine.mptcp() {
                 return Some(format!("kernel MPTCP: {missing}: {}", machine.advice()));
+            }
+            if kind == Kind::MptcpProxy
+                && let Err(missing) = machine.redirect()
+            {
+                return Some(missing.to_owned());
             }
         }
         _ => {}

@@ -19,7 +19,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The addresses of the client and the server, each on its own loopback interface.
-const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 0, 2), Ipv4Addr::new(10, 79, 0, 1)];
+pub(super) const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 0, 2), Ipv4Addr::new(10, 79, 0, 1)];
+
+/// What the nodes are called in errors.
+const NEAR: &str = "the near node of the tunnel";
+const FAR: &str = "the far node of the tunnel";
 
 /// How long a node may take to say what is waited for.
 const READY: Duration = Duration::from_secs(30);
@@ -98,7 +102,7 @@ pub(super) fn prepare(
         started.map_err(Refusal::Failed)
     };
     let mut far = start(Role::Server, &|state| far_words(net, state))?;
-    wait(&mut far, "far", |far| far.output().contains('\n'), conduct)?;
+    wait(&mut far, FAR, |far| far.output().contains('\n'), conduct)?;
     let url = far.output().lines().next().unwrap_or_default().to_owned();
     let mut near = start(Role::Client, &|state| near_words(net, &url, state))?;
     let ends = net.scenario.transport.paths.iter();
@@ -107,7 +111,7 @@ pub(super) fn prepare(
         .map(|(name, own)| format!("{name} ({own}): up"))
         .collect();
     let is_up = |near: &Process| near.said("connected to") && ups.iter().all(|up| near.said(up));
-    wait(&mut near, "near", is_up, conduct)?;
+    wait(&mut near, NEAR, is_up, conduct)?;
     Ok(Nodes {
         _near: near,
         _far: far,
@@ -167,10 +171,10 @@ fn common_words(scenario: &Scenario, state: &Path) -> Vec<String> {
     words
 }
 
-/// Waits until a node has said something.
-fn wait(
+/// Waits until a node, which is `called` this in errors, has said something.
+pub(super) fn wait(
     node: &mut Process,
-    whose: &str,
+    called: &str,
     has_said: impl Fn(&Process) -> bool,
     conduct: &Conduct,
 ) -> Result<(), Broken> {
@@ -191,7 +195,7 @@ fn wait(
             }
         };
         let words = node.last_words();
-        let what = format!("the {whose} node of the tunnel {what}{words}");
+        let what = format!("{called} {what}{words}");
         return Err(Refusal::Failed(what).into());
     }
 }

@@ -285,7 +285,7 @@ pub fn refusal(scenario: &Scenario) -> Option<Outcome> {
             ..
         }]
     );
-    let cannot = if kind == Kind::KernelMptcp {
+    let cannot = if matches!(kind, Kind::KernelMptcp | Kind::MptcpProxy) {
         "the kernel's multipath TCP does not run in a simulator"
     } else if kind == Kind::Command {
         "a program does not run in a simulator"
