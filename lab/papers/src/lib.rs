@@ -5,6 +5,8 @@
 
 #[path = "../aveiro/statements.rs"]
 mod aveiro;
+#[path = "../aveiro/tunnel.rs"]
+mod aveiro_tunnel;
 #[path = "../bremen/statements.rs"]
 mod bremen;
 #[path = "../bth/statements.rs"]
@@ -170,6 +172,7 @@ pub fn experiments() -> Vec<Experiment> {
         nitk::EXPERIMENTS,
         critical::EXPERIMENTS,
         aveiro::EXPERIMENTS,
+        aveiro_tunnel::EXPERIMENTS,
         bremen::EXPERIMENTS,
     ];
     groups.concat()

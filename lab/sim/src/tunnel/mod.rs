@@ -14,7 +14,8 @@
 //! crate `anabranch-tunnel`).
 //!
 //! Where it differs from the product: a stream begins with a few bytes, which name the target and
-//! the class, and not with HTTP/3; flows of UDP last as long as the connection.
+//! the class, and not with HTTP/3; what a host sends over TCP goes with them, where the product
+//! waits for the far end's answer, a round trip; flows of UDP last as long as the connection.
 
 mod head;
 mod relay;
