@@ -49,8 +49,17 @@ fn templates() -> Templates {
     Templates::of_proxy(AUTHORITY).expect("a name is an authority")
 }
 
-/// How often a silent path is probed, so that mappings of address translators last.
+/// How long a path in use rests before it is asked, so that a dead one is known before it is
+/// needed.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The same for a link in reserve, or one that costs: many translators of operators forget a
+/// mapping after 30 seconds.
+pub(crate) const SPARING_KEEP_ALIVE: Duration = Duration::from_secs(25);
+
+/// The same at a far end, for clients that never ask. It follows those that do, and near ends ask
+/// once a minute at least.
+const FAR_KEEP_ALIVE: Duration = Duration::from_secs(65);
 
 /// How long a UDP flow lasts on which nothing happens (RFC 9298, section 3.1: two minutes or more).
 const UDP_IDLE: Duration = Duration::from_secs(150);
@@ -58,8 +67,18 @@ const UDP_IDLE: Duration = Duration::from_secs(150);
 /// How long a connection outlasts the loss of all its paths.
 const OUTAGE: Duration = Duration::from_secs(120);
 
-/// How connections between both nodes behave, unless told otherwise.
-pub fn transport() -> TransportConfig {
+/// How connections behave at a far end, unless told otherwise.
+pub fn far_transport() -> TransportConfig {
+    TransportConfig {
+        keep_alive: Some(FAR_KEEP_ALIVE),
+        // Only near ends know what their links cost.
+        keep_alive_follows: true,
+        ..near_transport()
+    }
+}
+
+/// The same at a near end.
+pub fn near_transport() -> TransportConfig {
     let mut transport = defaults::transport();
     transport.keep_alive = Some(KEEP_ALIVE);
     transport.max_idle_timeout = Some(OUTAGE);

@@ -43,7 +43,7 @@ impl Place {
         let identity = Identity::generate().unwrap();
         let tls = identity.server(&["localhost"]).unwrap();
         let mut config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-        config.transport = Arc::new(crate::transport());
+        config.transport = Arc::new(crate::far_transport());
         let endpoint = Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap();
         let remotes = endpoint.local_addrs();
         let permissions = Permissions {
@@ -91,7 +91,7 @@ impl Place {
 }
 
 async fn connect_to(remotes: &[SocketAddr], fingerprint: Fingerprint) -> (Connection, PathManager) {
-    connect_with(crate::transport(), remotes, fingerprint).await
+    connect_with(crate::near_transport(), remotes, fingerprint).await
 }
 
 async fn connect_with(

@@ -136,13 +136,15 @@ impl From<SpecOptions> for PathOptions {
             weight,
             priority,
             cost,
-            ..
+            keep_alive,
+            paths: _,
         } = options;
         Self {
             status,
             weight,
             priority,
             cost,
+            keep_alive,
             ..Self::default()
         }
     }

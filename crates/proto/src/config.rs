@@ -6,6 +6,7 @@ mod bounds;
 mod mechanisms;
 
 pub use ack_frequency::AckFrequency;
+pub(crate) use bounds::MIN_KEEP_ALIVE;
 pub use mechanisms::{CreditReturn, Mechanisms, Rescue, RetransmissionPolicy, Split};
 
 use crate::cid_format::CidFormat;
@@ -33,6 +34,10 @@ pub struct TransportConfig {
     pub max_idle_timeout: Option<Duration>,
     /// A PING goes out on each path that was silent for this long; `None` means never.
     pub keep_alive: Option<Duration>,
+    /// Whether a path is asked as often as the peer asks there, if that is more often than
+    /// `keep_alive` says: for servers, which do not know what a question costs on the client's
+    /// links.
+    pub keep_alive_follows: bool,
     /// A path that does not answer its probes for this long is abandoned, if another one works.
     pub path_idle_timeout: Duration,
     /// Paths that may be open at a time; 0 turns the multipath extension off. At most
@@ -83,6 +88,7 @@ impl Default for TransportConfig {
             streams: Limits::default(),
             max_idle_timeout: Some(Duration::from_secs(30)),
             keep_alive: None,
+            keep_alive_follows: false,
             path_idle_timeout: Duration::from_secs(30),
             max_paths: 8,
             max_ack_delay: Duration::from_millis(25),

@@ -275,7 +275,7 @@ fn final_failure(failed: &Failed) -> Failure {
 }
 
 fn configure(args: &Join, server: &ServerUrl, names: &Names) -> Outcome<ClientConfig> {
-    let mut transport = sending(&args.tuning, names)?;
+    let mut transport = sending(&args.tuning, names, anabranch_gateway::near_transport())?;
     let qlog = args.qlog.as_deref();
     transport.observer = qlog.map(qlog::into_directory).transpose()?;
     let mut config = ClientConfig::new(args.foreign.trust().config(server)?);

@@ -107,9 +107,13 @@ fn name(given: Option<&str>) -> String {
         .unwrap_or_default()
 }
 
-/// How an end sends: as its options say, but classes that are steered as they are to be.
-fn sending(tuning: &Tuning, names: &Names) -> Outcome<TransportConfig> {
-    let mut transport = anabranch_gateway::transport();
+/// How an end sends that otherwise sends as `transport` says: as its options say, but classes that
+/// are steered as they are to be.
+fn sending(
+    tuning: &Tuning,
+    names: &Names,
+    mut transport: TransportConfig,
+) -> Outcome<TransportConfig> {
     tuning.resolve(names)?.configure(&mut transport);
     transport.scheduler = steered(transport.scheduler);
     Ok(transport)

@@ -146,7 +146,7 @@ fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint,
         ..ServerTrust::default()
     };
     let (tls, key) = trust.config(&["localhost"])?;
-    let mut transport = sending(&args.tuning, names)?;
+    let mut transport = sending(&args.tuning, names, anabranch_gateway::far_transport())?;
     let qlog = args.qlog.as_deref();
     transport.observer = qlog.map(qlog::into_directory).transpose()?;
     let mut config = ServerConfig::new(tls);

@@ -11,6 +11,7 @@
 
 use super::quarantine::Quarantines;
 use super::uplink::{News, Up, Uplink};
+use crate::SPARING_KEEP_ALIVE;
 use crate::identity::FileError;
 use crate::identity::file::{directory, read, replace};
 use crate::session::close;
@@ -83,8 +84,17 @@ impl Wanted {
         }
     }
 
+    /// How long its paths may rest, if that is another time than usual.
+    fn keep_alive(&self, used: Use) -> Option<Duration> {
+        let costs = self.rule.cap.is_some() || self.spec.options.cost > 0;
+        let is_spared = used == Use::StandBy || costs;
+        let own = self.spec.options.keep_alive;
+        own.or(is_spared.then_some(SPARING_KEEP_ALIVE))
+    }
+
     fn used_as(&self, used: Use) -> PathSpec {
         let mut spec = self.spec.clone();
+        spec.options.keep_alive = self.keep_alive(used);
         match used {
             Use::Carry => spec.options.status = PathStatus::Available,
             Use::StandBy => spec.options.status = PathStatus::Backup,
@@ -480,24 +490,54 @@ mod tests {
         let file = folder.path().join("links.json");
         let auto = Wanted::from("auto".parse::<PathSpec>().unwrap());
         let links = Links::open(Some(file.clone()), vec![capped(1000), auto.clone()]).unwrap();
-        assert_eq!(words(&links), ["wwan0", "auto"]);
+        assert_eq!(words(&links), ["wwan0,keep-alive=25s", "auto"]);
         links.lock().rules.carry(&[1000], LOOK, today());
         links.lock().keep_used();
-        assert_eq!(words(&links), ["wwan0,never", "auto"]);
+        assert_eq!(words(&links), ["wwan0,keep-alive=25s,never", "auto"]);
         links.save();
         drop(links);
         let links = Links::open(Some(file.clone()), vec![capped(1000), auto.clone()]).unwrap();
-        assert_eq!(words(&links), ["wwan0,never", "auto"]);
+        assert_eq!(words(&links), ["wwan0,keep-alive=25s,never", "auto"]);
         let mut rows = Vec::new();
         links.describe(&mut rows);
         let cap = rows[0].cap.as_ref().unwrap();
         assert_eq!((&*rows[0].state, cap.used_bytes), ("capped", 1000));
         assert!(links.set(vec![capped(2000), auto.clone()]));
-        assert_eq!(words(&links), ["wwan0", "auto"]);
+        assert_eq!(words(&links), ["wwan0,keep-alive=25s", "auto"]);
         assert!(!links.set(vec![capped(2000), auto]));
         std::fs::write(&file, "{").unwrap();
         let error = Links::open(Some(file), Vec::new()).unwrap_err().to_string();
         assert!(error.contains("links.json is damaged"), "{error}");
+    }
+
+    #[test]
+    fn links_in_reserve_and_links_that_cost_rest_longer_unless_somebody_says_how_long() {
+        let wanted = |spec: &str| Wanted::from(spec.parse::<PathSpec>().unwrap());
+        let above = 8_000_000;
+        let mut secondary = wanted("wwan1");
+        secondary.rule.role = Role::Secondary { above };
+        let all = vec![
+            wanted("eth0"),
+            wanted("eth1,cost=3"),
+            wanted("eth2,backup"),
+            wanted("eth3,backup,keep-alive=50s"),
+            wanted("eth4,keep-alive=10s"),
+            capped(1000),
+            secondary,
+        ];
+        let links = Links::open(None, all).unwrap();
+        let rests = || {
+            let specs = links.specs();
+            let rests = specs.iter().map(|spec| spec.options.keep_alive);
+            rests
+                .map(|rest| rest.map_or(0, |time| time.as_secs()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rests(), [0, 25, 25, 50, 10, 25, 25]);
+        for _ in 0..2 {
+            links.lock().rules.carry(&[300_000], LOOK, today());
+        }
+        assert_eq!(rests(), [0, 25, 25, 50, 10, 25, 0], "the last one helps");
     }
 
     #[test]

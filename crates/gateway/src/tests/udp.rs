@@ -198,7 +198,7 @@ async fn what_fits_no_packet_is_dropped_and_counted_and_the_flow_goes_on() {
 async fn what_every_link_carries_passes_where_no_path_was_probed() {
     let place = Place::open(10);
     let target = echo().await;
-    let mut transport = crate::transport();
+    let mut transport = crate::near_transport();
     transport.mtu.max = transport.mtu.min;
     transport.mtu.max_ipv4 = transport.mtu.min;
     let fingerprint = place.identity.fingerprint();

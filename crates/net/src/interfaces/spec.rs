@@ -1,16 +1,22 @@
 //! Path specifications as users type them, and the interfaces they select.
 //!
 //! `auto`, `eth0`, `wlan*` or `192.0.2.7`, followed by options: `wwan0,backup`, `docker0,never`,
-//! `eth0,weight=2,priority=1,cost=3,paths=2`.
+//! `eth0,weight=2,priority=1,cost=3,paths=2`, `wwan0,keep-alive=20s`.
 
 use super::{Interface, Kind};
 use anabranch_proto::wire::frame::PathStatus;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The most paths one interface may carry.
 pub const MAX_PATHS_PER_INTERFACE: u32 = 8;
+
+/// The shortest and the longest time that a path may rest before it is asked: a connection lasts no
+/// longer than two minutes without any word.
+pub const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// Which interfaces or addresses to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,9 @@ pub struct SpecOptions {
     /// Paths per interface, up to [`MAX_PATHS_PER_INTERFACE`]; one unless said. With 0 the
     /// interface is left out, also where a later specification would select it.
     pub paths: Option<u32>,
+    /// How long a path may rest before it is asked whether it is there, within [`KEEP_ALIVE`];
+    /// `None` means as its connection does with all.
+    pub keep_alive: Option<Duration>,
 }
 
 impl Default for SpecOptions {
@@ -59,6 +68,7 @@ impl Default for SpecOptions {
             priority: 0,
             cost: 0,
             paths: None,
+            keep_alive: None,
         }
     }
 }
@@ -123,7 +133,15 @@ pub enum SpecError {
     },
 }
 
-const OPTIONS: [&str; 6] = ["backup", "never", "weight=", "priority=", "cost=", "paths="];
+const OPTIONS: [&str; 7] = [
+    "backup",
+    "never",
+    "weight=",
+    "priority=",
+    "cost=",
+    "paths=",
+    "keep-alive=",
+];
 
 fn nearest_option(option: &str) -> String {
     let typed = option.split('=').next().unwrap_or(option);
@@ -132,7 +150,9 @@ fn nearest_option(option: &str) -> String {
         OPTIONS.iter().map(|known| known.trim_end_matches('=')),
     ) {
         Some(name) => format!("did you mean `{name}`?"),
-        None => "known are backup, never, weight=N, priority=N, cost=N, paths=N".into(),
+        None => {
+            "known are backup, never, weight=N, priority=N, cost=N, paths=N, keep-alive=TIME".into()
+        }
     }
 }
 
@@ -228,6 +248,10 @@ fn parse_option(option: &str, spec: &str, options: &mut SpecOptions) -> Result<(
             let paths = value.parse().ok().filter(|paths| range.contains(paths));
             options.paths = Some(paths.ok_or_else(|| bad("a whole number from 1 to 8"))?);
         }
+        "keep-alive" => {
+            let time = parse_keep_alive(value);
+            options.keep_alive = Some(time.ok_or_else(|| bad("seconds from `1s` to `60s`"))?);
+        }
         _ => {
             return Err(SpecError::UnknownOption {
                 option: option.into(),
@@ -236,6 +260,13 @@ fn parse_option(option: &str, spec: &str, options: &mut SpecOptions) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Seconds within [`KEEP_ALIVE`], as `20s`.
+fn parse_keep_alive(text: &str) -> Option<Duration> {
+    let seconds = text.strip_suffix('s')?.trim_end().parse().ok()?;
+    let time = Duration::try_from_secs_f64(seconds).ok()?;
+    KEEP_ALIVE.contains(&time).then_some(time)
 }
 
 impl fmt::Display for Selector {
@@ -263,6 +294,9 @@ impl fmt::Display for PathSpec {
         }
         if options.cost != default.cost {
             write!(f, ",cost={}", options.cost)?;
+        }
+        if let Some(time) = options.keep_alive {
+            write!(f, ",keep-alive={}s", time.as_secs_f64())?;
         }
         match options.paths {
             None => Ok(()),

@@ -25,7 +25,7 @@ const MAX_UDP_PAYLOAD: u16 = 65_527;
 const MAX_ACK_DELAY: Duration = Duration::from_millis((1 << 14) - 1);
 
 /// The shortest time between two keep-alives: a driver would do nothing else.
-const MIN_KEEP_ALIVE: Duration = Duration::from_millis(10);
+pub(crate) const MIN_KEEP_ALIVE: Duration = Duration::from_millis(10);
 
 /// Between these is what is believed of an RTT before it was measured.
 const INITIAL_RTT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));

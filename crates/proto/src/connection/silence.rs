@@ -5,7 +5,7 @@ use super::Connection;
 use crate::datagram::{SocketId, Tuple};
 use crate::event::{Observation, PathNotice};
 use crate::handshake::Level;
-use crate::path::liveness::Verdict;
+use crate::path::liveness::{Rest, Verdict};
 use crate::path::manager::Common;
 use crate::path::state::Path;
 use crate::recovery::sent::SentFrame;
@@ -13,6 +13,10 @@ use crate::sched::PathEvent;
 use crate::time::{Duration, Instant};
 use crate::wire::{PathId, TransportErrorCode};
 use smallvec::SmallVec;
+
+/// However short the peer wants the connection to outlast silence, it cannot make us ask more often
+/// than this.
+const LEAST_LONGEST_REST: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// What each path has to know of the connection.
@@ -23,7 +27,13 @@ impl Connection {
             census,
             last_data: starves.then_some(self.last_data.at),
             confirmed: self.handshake.is_confirmed(),
-            keep_alive: self.config.keep_alive,
+            keep_alive: Rest {
+                most: self.config.keep_alive,
+                follows: self.config.keep_alive_follows,
+            },
+            longest_rest: self
+                .idle_timeout()
+                .map(|time| LEAST_LONGEST_REST.max(time / 2)),
             idle_timeout: self.config.path_idle_timeout,
         }
     }

@@ -95,7 +95,8 @@ impl Connection {
         Some(self.idle.deadline(timeout.max(self.three_pto())))
     }
 
-    fn idle_timeout(&self) -> Option<Duration> {
+    /// When the connection ends if nothing is carried, as both ends agreed.
+    pub(super) fn idle_timeout(&self) -> Option<Duration> {
         let announced = Duration::from_millis(self.identity.peer().max_idle_timeout_ms);
         let peers = self.handshake.is_complete().then_some(announced);
         idle::timeout(self.config.max_idle_timeout, peers)

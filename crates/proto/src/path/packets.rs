@@ -195,7 +195,7 @@ impl Path {
     /// elsewhere, so that the path may have moved.
     pub(crate) fn on_authentic(&mut self, now: Instant, pn: u64, tuple: Tuple) -> bool {
         self.counters.received_packets += 1;
-        self.liveness.on_activity(now);
+        self.liveness.on_heard(now);
         let largest = self.space.received().largest();
         self.route.tuple != tuple && largest.is_none_or(|largest| pn > largest)
     }

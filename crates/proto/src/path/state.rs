@@ -1,11 +1,13 @@
 //! One open path.
 
-use super::liveness::{Liveness, Surroundings, UnderWay, Verdict, Verdicts};
+use super::liveness::{Liveness, Rest, Surroundings, UnderWay, Verdict, Verdicts};
+use super::manager::Common;
 use super::migration::Failed;
 use super::moves::Moves;
 use super::route::Route;
 use super::shaper::{Shape, Shaper};
 use super::validation::{Elsewhere, ElsewhereAnswers};
+use crate::config::MIN_KEEP_ALIVE;
 use crate::congestion::{ControllerFactory, ControllerInit, Member};
 use crate::datagram::Tuple;
 use crate::event::Metrics;
@@ -30,6 +32,9 @@ pub struct PathOptions {
     pub cost: u32,
     /// How fast at most we send there.
     pub shape: Option<Shape>,
+    /// A PING goes out if the path was silent for this long; `None` means what
+    /// [`TransportConfig::keep_alive`](crate::config::TransportConfig::keep_alive) says.
+    pub keep_alive: Option<Duration>,
 }
 
 impl PathOptions {
@@ -58,6 +63,7 @@ impl Default for PathOptions {
             priority: 0,
             cost: 0,
             shape: None,
+            keep_alive: None,
         }
     }
 }
@@ -122,6 +128,8 @@ pub(crate) struct Path {
     /// Challenges from addresses the path is not at.
     pub(super) elsewhere: Elsewhere,
     pub(super) liveness: Liveness,
+    /// How long it may rest before it is asked, if that is its own.
+    keep_alive: Option<Duration>,
     /// What may be in flight whatever the congestion controller allows.
     pub(super) cap: u64,
     pub(super) shaper: Shaper,
@@ -271,6 +279,7 @@ impl Path {
         self.version += 1;
         self.weighing = options.weighing();
         self.shaper.set(options.shape, now);
+        self.keep_alive = options.keep_alive;
     }
 
     /// What may be in flight whatever the congestion controller allows.
@@ -428,6 +437,7 @@ impl Path {
             moves: Moves::new(now),
             elsewhere: Elsewhere::default(),
             liveness: Liveness::new(now),
+            keep_alive: options.keep_alive,
             cap: u64::MAX,
             shaper: Shaper::new(options.shape, now),
             pairs: PacketPairs::default(),
@@ -435,6 +445,20 @@ impl Path {
             announced: false,
             counters: PathCounters::default(),
             version: 0,
+        }
+    }
+
+    /// How long it may rest before it is asked.
+    pub(crate) fn rest(&self, common: &Common) -> Rest {
+        let own = self.keep_alive.map(|time| time.max(MIN_KEEP_ALIVE));
+        let most = own.or(common.keep_alive.most);
+        Rest {
+            most: most.map(|most| {
+                common
+                    .longest_rest
+                    .map_or(most, |longest| most.min(longest))
+            }),
+            ..common.keep_alive
         }
     }
 

@@ -404,12 +404,14 @@ fn of_paths(
     match (what >> 1) % 16 {
         0..=2 => drop(connection.open_path(now, tuple, PathOptions::default())),
         3 => {
+            let weight = script.number()? as u32;
             let options = PathOptions {
                 status: PathStatus::Backup,
-                weight: script.number()? as u32,
+                weight,
                 priority: script.number()? as i32,
                 cost: script.number()? as u32,
                 shape: None,
+                keep_alive: Some(Duration::from_micros(weight.into())),
             };
             let _ = connection.set_path_options(path, options);
         }

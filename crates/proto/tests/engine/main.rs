@@ -24,6 +24,7 @@ mod probes;
 mod qlog;
 mod raw;
 mod repair;
+mod resting;
 mod resumption;
 mod review;
 mod scheduler_events;

@@ -284,6 +284,7 @@ impl World {
             priority: self.dice.below(3) as i32,
             cost: self.dice.below(2) as u32,
             shape: random_shape(&mut Dice(self.dice.0 ^ 0x6d65_6368)),
+            keep_alive: None,
         };
         let Some(client) = self.pair.side(false) else {
             return;

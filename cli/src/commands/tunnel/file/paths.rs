@@ -3,7 +3,9 @@
 
 use super::source::{Item, Table};
 use crate::output::units::ByteSize;
-use anabranch_net::interfaces::spec::{MAX_PATHS_PER_INTERFACE, PathSpec, Selector, SpecOptions};
+use anabranch_net::interfaces::spec::{
+    KEEP_ALIVE, MAX_PATHS_PER_INTERFACE, PathSpec, Selector, SpecOptions,
+};
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_tunnel::links::{Cap, LAST_DAY, Role, Rule, Then};
 
@@ -103,6 +105,8 @@ fn options(table: &Table<'_>) -> SpecOptions {
     }
     let paths = whole("paths", 1..=i64::from(MAX_PATHS_PER_INTERFACE));
     options.paths = paths.map(|paths| paths as u32);
+    let keep_alive = table.item("keep-alive");
+    options.keep_alive = keep_alive.and_then(|item| item.time(KEEP_ALIVE));
     options
 }
 

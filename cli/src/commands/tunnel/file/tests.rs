@@ -134,6 +134,9 @@ fn rules_of_links_that_cannot_be_are_told() {
         ("\"a\"\ncap = \"20GB\"\ncap-day = 31", &["from 1 to 28"]),
         ("\"a\"\ncap = \"lots\"", &["`lots`"]),
         ("\"wwan*\"\ncap = \"20GB\"", &["for one link"]),
+        ("\"a\"\nkeep-alive = \"2min\"", &["1s", "1m"]),
+        ("\"a\"\nkeep-alive = \"0s\"", &["1s", "1m"]),
+        ("\"a\"\nkeep-alive = 20", &["keep-alive"]),
     ] {
         assert_fault(&format!("{path}{rest}\n"), parts);
     }
@@ -202,13 +205,14 @@ fn a_proxy_of_others_has_its_keys_too() {
 fn paths_have_a_key_for_each_option() {
     let join = near(
         "[near]\nurl = URL\n[[path]]\ninterface = \"eth0\"\nweight = 3\npaths = 2\n\
-         [[path]]\ninterface = \"wlan*\"\nrole = \"backup\"\ncost = 7\npriority = -1\n",
+         [[path]]\ninterface = \"wlan*\"\nrole = \"backup\"\ncost = 7\npriority = -1\n\
+         keep-alive = \"20s\"\n",
     );
     let specs = join.paths.specs();
     assert_eq!(specs[0].to_string(), "eth0,weight=3,paths=2");
     assert_eq!(
         specs[1].to_string(),
-        "wlan*,backup,priority=-1,cost=7,paths=1"
+        "wlan*,backup,priority=-1,cost=7,keep-alive=20s,paths=1"
     );
     assert_eq!(specs[1].options.status, PathStatus::Backup);
 }

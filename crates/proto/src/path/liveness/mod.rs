@@ -14,6 +14,7 @@ mod detour;
 mod gap;
 mod inquiry;
 mod probes;
+mod rhythm;
 mod stalls;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use anabranch_wire::PathId;
 use detour::Detour;
 use inquiry::Inquiry;
 pub(crate) use probes::MAX_BACKOFF;
+pub(crate) use rhythm::Rest;
 use smallvec::SmallVec;
 use stalls::Stalls;
 
@@ -46,8 +48,8 @@ pub(crate) struct Surroundings {
     pub(crate) first_response: Option<Instant>,
     /// The handshake is confirmed: the peer can read and acknowledge 1-RTT packets.
     pub(crate) confirmed: bool,
-    /// How long the application lets a path rest before it is asked.
-    pub(crate) keep_alive: Option<Duration>,
+    /// How long the path may rest before it is asked.
+    pub(crate) keep_alive: Rest,
     /// How long a path may be doubted before it is given up.
     pub(crate) idle_timeout: Duration,
 }
@@ -138,6 +140,8 @@ pub(crate) struct Liveness {
     last_ack: Option<Instant>,
     /// When a packet was last sent or received.
     last_activity: Instant,
+    /// How long the peer let the path rest before it asked, unless we asked since.
+    peers_rest: Option<Duration>,
     /// Since when it answers everything in time.
     answers_since: Option<Instant>,
     /// The path by which its acknowledgements came last.
@@ -159,6 +163,7 @@ impl Liveness {
             last_pto: None,
             last_ack: None,
             last_activity: now,
+            peers_rest: None,
             answers_since: None,
             acks_came_by: None,
             stalls: Stalls::default(),
@@ -263,7 +268,10 @@ impl Liveness {
         if due(self.probe_deadline(own, around)) || due(self.silence_deadline(own, around)) {
             self.on_pto(now, own, around, &mut verdicts);
         }
-        self.ping_pending |= due(self.ping_deadline(own, around));
+        if due(self.ping_deadline(own, around)) {
+            self.ping_pending = true;
+            self.peers_rest = None;
+        }
         verdicts
     }
 
@@ -333,7 +341,7 @@ impl Liveness {
         if own.awaits || !own.validated || self.ping_pending {
             return None;
         }
-        let wished = around.keep_alive.map(|it| self.last_activity + it);
+        let wished = self.rest_deadline(around.keep_alive);
         let needed = self.gap_deadline(own, around);
         let doubted = self.quiet_deadline(own);
         wished.into_iter().chain(needed).chain(doubted).min()

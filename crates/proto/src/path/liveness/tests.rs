@@ -533,7 +533,10 @@ mod missing_data {
         let mut path = path();
         path.on_activity(at(100));
         let around = Surroundings {
-            keep_alive: Some(ms(1000)),
+            keep_alive: Rest {
+                most: Some(ms(1000)),
+                follows: false,
+            },
             ..alone()
         };
         let due = path.deadline(&nothing(), &around);
@@ -543,6 +546,54 @@ mod missing_data {
             None,
             "it is asked anyway"
         );
+    }
+
+    fn follows(most: u64) -> Surroundings {
+        Surroundings {
+            keep_alive: Rest {
+                most: Some(ms(most)),
+                follows: true,
+            },
+            ..alone()
+        }
+    }
+
+    fn rest_ends(path: &Liveness, around: &Surroundings) -> u64 {
+        let (due, alarm) = path.deadline(&nothing(), around).unwrap();
+        assert_eq!(alarm, Alarm::KeepAlive);
+        due.since(at(0)).as_millis() as u64
+    }
+
+    #[test]
+    fn a_server_lets_a_path_rest_a_little_shorter_than_its_client_does() {
+        let (mut path, around) = (path(), follows(60_000));
+        assert_eq!(rest_ends(&path, &around), 60_000);
+        path.on_heard(at(16_000));
+        assert_eq!(rest_ends(&path, &around), 31_000);
+        // What comes at once says nothing about rests, nor do those that are longer than its own.
+        path.on_heard(at(17_000));
+        assert_eq!(rest_ends(&path, &around), 32_000);
+        assert_eq!(rest_ends(&path, &follows(10_000)), 27_000);
+    }
+
+    #[test]
+    fn a_server_that_asked_waits_for_its_client_to_ask_again() {
+        let (mut path, around) = (path(), follows(60_000));
+        path.on_heard(at(16_000));
+        path.on_timeout(at(31_000), &nothing(), &around);
+        assert!(path.owes_ping());
+        path.take_ping();
+        path.on_activity(at(31_000));
+        assert_eq!(rest_ends(&path, &around), 91_000, "it may rest longer now");
+    }
+
+    #[test]
+    fn who_does_not_follow_does_not_look_at_the_peers_rests() {
+        let mut path = path();
+        path.on_heard(at(16_000));
+        let mut around = follows(60_000);
+        around.keep_alive.follows = false;
+        assert_eq!(rest_ends(&path, &around), 76_000);
     }
 }
 

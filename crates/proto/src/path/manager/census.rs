@@ -2,7 +2,7 @@
 
 use super::{Manager, Slot};
 use crate::congestion::{Bottlenecks, Member};
-use crate::path::liveness::Surroundings;
+use crate::path::liveness::{Rest, Surroundings};
 use crate::path::state::{Path, TimedOut};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -25,8 +25,10 @@ pub(crate) struct Common {
     pub(crate) last_data: Option<Instant>,
     /// The handshake is confirmed.
     pub(crate) confirmed: bool,
-    /// How long the application lets a path rest before it is asked.
-    pub(crate) keep_alive: Option<Duration>,
+    /// How long a path may rest before it is asked, unless its options say otherwise.
+    pub(crate) keep_alive: Rest,
+    /// How long any path may: longer, and the connection might end meanwhile.
+    pub(crate) longest_rest: Option<Duration>,
     /// How long a path may be doubted before it is given up.
     pub(crate) idle_timeout: Duration,
 }
@@ -71,7 +73,7 @@ impl Manager {
             answering_since: doubted.and_then(answering),
             first_response: liveness.is_asked().then(|| responses().min()).flatten(),
             confirmed: common.confirmed,
-            keep_alive: common.keep_alive,
+            keep_alive: path.rest(common),
             idle_timeout: common.idle_timeout,
         }
     }
