@@ -522,7 +522,12 @@ impl Task {
 
     fn on_change(&mut self, change: &Result<Change, NetlinkError>) {
         match change {
-            Ok(_) => self.on_wanted(),
+            Ok(change) => {
+                self.on_wanted();
+                if let Change::Added(interface) | Change::Updated(interface) = change {
+                    self.table.on_changed(interface.index, Instant::now());
+                }
+            }
             Err(error) => {
                 tracing::warn!("interfaces are no longer followed: {error}");
                 self.follow = None;

@@ -287,37 +287,97 @@ async fn missed_notices_close_the_sockets_of_discarded_paths_only() {
     assert_eq!(table.sockets(), [SocketId(1)], "it carries the farewell");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_path_that_used_to_work_is_asked_for_every_second_however_long_it_is_dead() {
-    let mut now = Instant::now();
-    let mut table = two_open(now);
-    now += Duration::from_secs(60);
-    let given_up = |id| PathNotice::Abandoned {
+fn given_up(id: u32) -> PathNotice {
+    PathNotice::Abandoned {
         id: PathId(id),
         code: 0,
         by_peer: false,
-    };
-    table.on_notice(given_up(1), now);
-    now = table.next_due().unwrap();
-    let (mut pauses, mut tried) = (Vec::new(), Vec::new());
-    for id in 2..=100 {
-        assert_eq!(table.next_request(now), Some(Request::Open { entry: 1 }));
-        table.on_opening(1, PathId(id), SocketId(id));
-        tried.push(table.candidate(1).remote);
-        now += Duration::from_secs(3);
-        table.on_notice(given_up(id), now);
-        pauses.push(table.next_due().unwrap() - now);
-        now = table.next_due().unwrap();
     }
-    let longest = pauses.iter().max().unwrap();
+}
+
+/// Lets the path of entry 1 be opened so many times in vain, as a dead link does; the pauses before
+/// the attempts, and where they led. The last path had the ID `id`.
+fn tried_in_vain(
+    table: &mut Table,
+    now: &mut Instant,
+    id: &mut u32,
+    times: u32,
+) -> Vec<(Duration, SocketAddr)> {
+    let mut tried = Vec::new();
+    for _ in 0..times {
+        table.on_notice(given_up(*id), *now);
+        let due = table.next_due().unwrap();
+        assert_eq!(table.next_request(due), Some(Request::Open { entry: 1 }));
+        *id += 1;
+        table.on_opening(1, PathId(*id), SocketId(*id));
+        tried.push((due - *now, table.candidate(1).remote));
+        *now = due + Duration::from_secs(3);
+    }
+    tried
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_used_to_work_is_asked_for_every_second_for_a_minute_and_then_ever_less() {
+    let mut now = Instant::now();
+    let mut table = two_open(now);
+    now += Duration::from_secs(60);
+    let mut id = 1;
+    let tried = tried_in_vain(&mut table, &mut now, &mut id, 100);
+    // The first one follows what the path was as long as it worked.
+    let pauses: Vec<Duration> = tried[1..].iter().map(|(pause, _)| *pause).collect();
+    let (prompt, later) = pauses.split_at(19);
+    let longest = prompt.iter().max().unwrap();
     assert!(*longest < Duration::from_millis(500), "{longest:?}");
+    let later: Vec<u64> = later.iter().map(Duration::as_secs).collect();
+    assert_eq!(later[..8], [1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(later.iter().max(), Some(&60), "for ever");
+    let tried: Vec<SocketAddr> = tried.iter().map(|(_, remote)| *remote).collect();
     let proven = remotes()[0];
     let other = remotes()[2];
     assert_eq!(tried[..5], [proven, proven, proven, proven, other]);
     // A peer that refuses the path is asked less often.
-    table.on_opening(1, PathId(101), SocketId(101));
-    table.on_notice(abandoned(101), now);
+    table.on_notice(abandoned(id), now);
     assert!(table.next_due().unwrap() - now >= Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_dead_for_long_is_asked_for_at_once_when_its_interface_changes() {
+    let mut now = Instant::now();
+    let mut table = two_open(now);
+    let mut id = 1;
+    tried_in_vain(&mut table, &mut now, &mut id, 60);
+    table.on_notice(given_up(id), now);
+    let due = table.next_due().unwrap();
+    assert_eq!((due - now).as_secs(), 60);
+    table.on_changed(1, now);
+    assert_eq!(table.next_due(), Some(due), "that is another one's");
+    table.on_changed(2, now);
+    assert_eq!(table.next_request(now), Some(Request::Open { entry: 1 }));
+    // And then as often as if it had died just now.
+    table.on_opening(1, PathId(id + 1), SocketId(id + 1));
+    table.on_notice(given_up(id + 1), now);
+    assert!(table.next_due().unwrap() - now < Duration::from_millis(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_dead_for_long_is_asked_for_every_second_when_no_other_works() {
+    let mut now = Instant::now();
+    let mut table = two_open(now);
+    let mut id = 1;
+    tried_in_vain(&mut table, &mut now, &mut id, 60);
+    table.on_notice(given_up(id), now);
+    assert_eq!((table.next_due().unwrap() - now).as_secs(), 60);
+    table.on_notice(PathNotice::Doubted { id: PathId(0) }, now);
+    assert!(table.next_due().unwrap() - now < Duration::from_millis(500));
+    let after = Duration::from_secs(1);
+    table.on_notice(
+        PathNotice::Recovered {
+            id: PathId(0),
+            after,
+        },
+        now,
+    );
+    assert_eq!((table.next_due().unwrap() - now).as_secs(), 60);
 }
 
 #[tokio::test(start_paused = true)]
