@@ -11,6 +11,11 @@ const PAUSED: usize = 12;
 /// What a host reads before it pauses: enough for windows to grow.
 const BEFORE: usize = 8 << 20;
 
+/// What the system may keep for a host that reads nothing and whose buffer is `LITTLE`: 256 KiB are
+/// not sent, and buffers count more than they hold.
+const KEPT: u64 = 512 << 10;
+const LITTLE: u32 = 8 << 10;
+
 /// Sends to each host as much as it takes.
 async fn source() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -28,7 +33,11 @@ async fn source() -> SocketAddr {
 
 /// A connection to `target` by the SOCKS5 proxy of a near end.
 async fn by(near: &Near, target: SocketAddr) -> TcpStream {
-    let mut host = TcpStream::connect(near.proxy).await.unwrap();
+    let host = TcpStream::connect(near.proxy).await.unwrap();
+    ask_for(host, target).await
+}
+
+async fn ask_for(mut host: TcpStream, target: SocketAddr) -> TcpStream {
     let IpAddr::V4(ip) = target.ip() else {
         panic!("{target} is no IPv4 address");
     };
@@ -64,4 +73,35 @@ async fn hosts_that_pause_what_they_fetch_do_not_stop_others() {
     for host in &mut paused {
         read(host, 2 * BEFORE).await;
     }
+}
+
+/// What has left the stream of the only flow for its host.
+async fn brought(near: &Near, target: SocketAddr) -> u64 {
+    let target = target.to_string();
+    let flows = near.entry.flows(Some(&target), 9).await;
+    flows.flows[0].down_bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn little_waits_in_the_system_for_a_host_that_does_not_read() {
+    let place = Place::open(100);
+    let (near, target) = (Near::open(&place).await, source().await);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(LITTLE).unwrap();
+    let host = socket.connect(near.proxy).await.unwrap();
+    let mut host = ask_for(host, target).await;
+    let brought = timeout(END, async {
+        let mut before = 0;
+        loop {
+            // Each look takes a second: nothing comes any more.
+            let now = brought(&near, target).await;
+            if now > 0 && now == before {
+                return now;
+            }
+            before = now;
+        }
+    });
+    let brought = brought.await.expect("it stands still in time");
+    assert!(brought <= KEPT, "{brought} bytes");
+    read(&mut host, BEFORE).await;
 }
