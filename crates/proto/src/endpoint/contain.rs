@@ -6,7 +6,6 @@
 //! without a word.
 
 use super::{Endpoint, Handle, touch};
-use crate::connection::Connection;
 use crate::error::{ConnectionError, TransportError};
 use crate::event::Event;
 use crate::time::Instant;
@@ -64,7 +63,7 @@ impl Endpoint {
             self.events.push_back((handle, Event::Closed(error)));
         }
         self.events.push_back((handle, Event::Drained));
-        let connection: Connection = member.connection;
+        let connection = member.connection;
         // What it owns may be anybody's code as well.
         let _ = contained(true, || drop(connection));
     }

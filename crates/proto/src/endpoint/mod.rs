@@ -39,7 +39,8 @@ pub struct Handle(pub u32);
 /// A connection, and what its endpoint knows of it.
 #[derive(Debug)]
 struct Member {
-    connection: Connection,
+    /// Boxed: a map of values as large as this one leaves a third of its room empty.
+    connection: Box<Connection>,
     /// Whether it waits for its turn to send.
     is_ready: bool,
     /// Whether its events and routing have to be looked at.
@@ -61,7 +62,7 @@ struct Member {
 impl From<Connection> for Member {
     fn from(connection: Connection) -> Self {
         Self {
-            connection,
+            connection: Box::new(connection),
             is_ready: false,
             is_dirty: false,
             is_untimed: false,
@@ -302,7 +303,7 @@ impl Endpoint {
     pub fn connection(&self, handle: Handle) -> Option<&Connection> {
         self.connections
             .get(&handle)
-            .map(|member| &member.connection)
+            .map(|member| &*member.connection)
     }
 
     /// A connection, to command. It is drained with the next poll.
@@ -336,7 +337,7 @@ impl Endpoint {
     pub fn connections(&self) -> impl Iterator<Item = (Handle, &Connection)> {
         self.connections
             .iter()
-            .map(|(handle, member)| (*handle, &member.connection))
+            .map(|(handle, member)| (*handle, &*member.connection))
     }
 
     fn touch(&mut self, handle: Handle) {

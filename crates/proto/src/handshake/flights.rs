@@ -31,8 +31,8 @@ const PROBES: u8 = 2;
 /// The spaces of Initial and Handshake packets, and what their timers share.
 #[derive(Debug)]
 pub(crate) struct Flights {
-    /// `None` once their keys are gone.
-    spaces: [Option<PacketSpace>; 2],
+    /// `None` once their keys are gone. Boxed: most of its time a connection has none.
+    spaces: [Option<Box<PacketSpace>>; 2],
     /// Ack-eliciting packets owed to a probe time-out, per space.
     probes_owed: [u8; 2],
     pto_count: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Flights {
 impl Flights {
     pub(crate) fn new(rng: &mut Rng) -> Self {
         Self {
-            spaces: [Some(space(rng)), Some(space(rng))],
+            spaces: [Some(Box::new(space(rng))), Some(Box::new(space(rng)))],
             probes_owed: [0; 2],
             pto_count: 0,
         }
@@ -49,12 +49,12 @@ impl Flights {
 
     /// The space of a level; `None` once its keys are gone, and for levels of data.
     pub(crate) fn space(&self, level: Level) -> Option<&PacketSpace> {
-        self.spaces.get(level as usize)?.as_ref()
+        self.spaces.get(level as usize)?.as_deref()
     }
 
     /// The space of a level; `None` once its keys are gone, and for levels of data.
     fn space_mut(&mut self, level: Level) -> Option<&mut PacketSpace> {
-        self.spaces.get_mut(level as usize)?.as_mut()
+        self.spaces.get_mut(level as usize)?.as_deref_mut()
     }
 
     /// Whether nothing is sent or read in them any more.
@@ -66,7 +66,7 @@ impl Flights {
     pub(crate) fn have_heard(&self) -> bool {
         let heard = |space: &PacketSpace| space.received().largest().is_some();
         let mut spaces = self.spaces.iter();
-        spaces.any(|space| space.as_ref().is_none_or(heard))
+        spaces.any(|space| space.as_deref().is_none_or(heard))
     }
 
     /// The levels of which packets are to be sent now.

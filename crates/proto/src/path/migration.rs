@@ -52,7 +52,7 @@ impl Path {
         fresh: Option<Route>,
         use_ecn: bool,
     ) -> Option<bool> {
-        let previous = self.previous.take();
+        let previous = self.previous.take().map(|route| *route);
         let (next, kept) = match fresh {
             Some(fresh) => (fresh, previous),
             None => (previous?, None),
@@ -67,9 +67,9 @@ impl Path {
             // The old address is asked too: if it still answers, the move was somebody else's doing
             // (RFC 9000, section 9.3.3).
             old.validate(now, rng);
-            Some(old)
+            Some(Box::new(old))
         } else {
-            kept.map(|kept| kept.with_measured(old))
+            kept.map(|kept| Box::new(kept.with_measured(old)))
         };
         Some(may_return)
     }
@@ -167,7 +167,7 @@ impl Path {
         }
         match self.previous.take() {
             Some(previous) if previous.validated => {
-                self.exchange_route(previous, use_ecn);
+                self.exchange_route(*previous, use_ecn);
                 self.route.validation = None;
                 Some(Failed::Returned(self.route.tuple))
             }

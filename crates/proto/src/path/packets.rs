@@ -175,7 +175,7 @@ impl Path {
     /// A datagram of this size came along `tuple`, whatever is in it.
     pub(crate) fn on_datagram(&mut self, tuple: Tuple, bytes: u64) {
         self.counters.received_bytes += bytes;
-        for route in [Some(&mut self.route), self.previous.as_mut()]
+        for route in [Some(&mut self.route), self.previous.as_deref_mut()]
             .into_iter()
             .flatten()
         {
@@ -517,7 +517,7 @@ impl Path {
             return Some(&mut self.route);
         }
         self.previous
-            .as_mut()
+            .as_deref_mut()
             .filter(|route| route.generation == generation)
     }
 }

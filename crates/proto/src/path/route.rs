@@ -39,7 +39,8 @@ pub(crate) struct Route {
     pub(super) ecn: EcnState,
     pub(super) amplification: Amplification,
     /// The validation under way, if any.
-    pub(super) validation: Option<Validation>,
+    /// Boxed: a route is asked for a few round trips, and lasts for long.
+    pub(super) validation: Option<Box<Validation>>,
     /// Whether the far end is proven, or needs no proof.
     pub(super) validated: bool,
     /// Set on the route of a server's handshake: data may leave before the far end is proven
@@ -245,7 +246,7 @@ impl Route {
     /// that of the previous route is the best guess.
     pub(crate) fn validate_after(&mut self, now: Instant, rng: &mut Rng, pto: Duration) {
         let pto = self.rtt.pto_base().min(pto);
-        self.validation = Some(Validation::start(now, rng, pto));
+        self.validation = Some(Box::new(Validation::start(now, rng, pto)));
     }
 
     /// Appends answers to the peer's challenges, and a challenge that is due; `full` tells whether

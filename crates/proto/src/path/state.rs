@@ -123,7 +123,7 @@ pub(crate) struct Path {
     pub(super) space: PacketSpace,
     pub(super) route: Route,
     /// The route before a migration, kept until the new one is validated.
-    pub(super) previous: Option<Route>,
+    pub(super) previous: Option<Box<Route>>,
     pub(super) moves: Moves,
     /// Challenges from addresses the path is not at.
     pub(super) elsewhere: Elsewhere,
@@ -204,7 +204,7 @@ impl Path {
 
     /// The route before a migration, until the new one is validated.
     pub(crate) fn previous(&self) -> Option<&Route> {
-        self.previous.as_ref()
+        self.previous.as_deref()
     }
 
     /// Writes challenges and responses, in a packet that leaves by the path's route or by the
@@ -389,7 +389,7 @@ impl Path {
         data: [u8; 8],
         elsewhere: Option<(u64, usize)>,
     ) {
-        for route in [Some(&mut self.route), self.previous.as_mut()]
+        for route in [Some(&mut self.route), self.previous.as_deref_mut()]
             .into_iter()
             .flatten()
         {

@@ -41,19 +41,19 @@ enum Kept {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RemoteCids {
     /// Ascending by sequence number.
-    live: SmallVec<[RemoteCid; 4]>,
+    live: SmallVec<[RemoteCid; 2]>,
     /// Sequence number of the one in use.
     active: Option<u64>,
     /// Set while the route before a move is kept.
     kept: Option<Kept>,
     /// The one that answered an address the path is not at.
-    shown: Option<(u64, Tuple)>,
+    shown: Option<Box<(u64, Tuple)>>,
     /// The largest `Retire Prior To`.
     retire_prior_to: u64,
     /// Sequence numbers seen, ascending and apart from each other.
-    seen: SmallVec<[Range<u64>; 2]>,
+    seen: SmallVec<[Range<u64>; 1]>,
     /// Frames that give connection IDs back, until they are acknowledged.
-    retiring: SmallVec<[(u64, Delivery); 4]>,
+    retiring: SmallVec<[(u64, Delivery); 1]>,
 }
 
 impl RemoteCids {
@@ -201,7 +201,7 @@ impl RemoteCids {
         let count = self.live.partition_point(|entry| entry.sequence < boundary);
         retired.extend(self.live.drain(..count).map(|entry| entry.sequence));
         if self
-            .shown
+            .shown()
             .is_some_and(|(shown, _)| self.position(Some(shown)).is_none())
         {
             self.shown = None;
@@ -215,8 +215,8 @@ impl RemoteCids {
 
     /// One that another address has seen: to be linked is better than to be mute.
     fn share(&mut self) -> Option<u64> {
-        if let Some((sequence, _)) = self.shown.take() {
-            return Some(sequence);
+        if let Some(shown) = self.shown.take() {
+            return Some(shown.0);
         }
         match self.kept {
             Some(Kept::Own(sequence)) if self.position(Some(sequence)).is_some() => {
@@ -245,9 +245,14 @@ impl RemoteCids {
         self.unused().is_some()
     }
 
+    /// The one that was shown to an address the path is not at, and that address.
+    fn shown(&self) -> Option<(u64, Tuple)> {
+        self.shown.as_deref().copied()
+    }
+
     /// The first one that no address has seen.
     fn unused(&self) -> Option<u64> {
-        let shown = self.shown.map(|(sequence, _)| sequence);
+        let shown = self.shown().map(|(sequence, _)| sequence);
         let is_unused = |sequence: &u64| {
             let sequence = *sequence;
             Some(sequence) != self.active
@@ -261,13 +266,13 @@ impl RemoteCids {
     /// The connection ID to answer an address by that the path is not at: one that no other address
     /// has seen, or if there is none, the one in use.
     pub(crate) fn show_to(&mut self, address: Tuple) -> Option<ConnectionId> {
-        if self.shown.is_none_or(|(_, to)| to != address)
+        if self.shown().is_none_or(|(_, to)| to != address)
             && let Some(next) = self.unused()
-            && let Some((before, _)) = self.shown.replace((next, address))
+            && let Some(before) = self.shown.replace(Box::new((next, address)))
         {
-            self.retire(before);
+            self.retire(before.0);
         }
-        let shown = self.shown.filter(|(_, to)| *to == address);
+        let shown = self.shown().filter(|(_, to)| *to == address);
         let sequence = shown.map(|(sequence, _)| sequence).or(self.active);
         Some(self.live[self.position(sequence)?].cid)
     }
@@ -276,7 +281,7 @@ impl RemoteCids {
     /// no address has seen. The present one is given back, unless the path `may_return`: then it
     /// stays with the route that is left, for [`kept`](Self::kept).
     pub(crate) fn move_to(&mut self, address: Tuple, may_return: bool) {
-        let shown = self.shown.take();
+        let shown = self.shown.take().map(|shown| *shown);
         let known = shown.filter(|(_, to)| *to == address);
         if known.is_none()
             && let Some((sequence, _)) = shown
