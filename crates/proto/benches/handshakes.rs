@@ -27,6 +27,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CONNECTIONS: usize = 2000;
 
+/// A handshake waits for its end, and for timers of others, no more often than this.
+const MOST_PAUSES: usize = 100_000;
+
 /// The fastest of this many batches gives the rate, as the machine may have other things to do.
 const BATCHES: usize = 20;
 
@@ -55,9 +58,12 @@ impl World {
         let handle = self.ends[0]
             .connect(self.now, config.clone(), tuple, "server.test")
             .expect("a connection attempt");
+        let mut pauses = 0;
         while !self.is_confirmed(handle) {
             if !self.exchange() {
                 self.pass_time();
+                pauses += 1;
+                assert!(pauses < MOST_PAUSES, "the handshake does not end");
             }
         }
         // What the last flight answers, so that nothing is under way any more.
@@ -124,6 +130,8 @@ fn run(name: &str, retry: RetryPolicy, max_paths: u32) {
     let mut server = ServerConfig::new(server_tls);
     server.transport = transport.clone();
     server.retry = retry;
+    // All come from one address.
+    server.max_connections_per_address = server.max_connections;
     let mut client = ClientConfig::new(client_tls);
     client.transport = transport;
     let mut world = World::new(server);
