@@ -557,8 +557,9 @@ impl Connection {
         WeakConnection(Arc::downgrade(&self.holder))
     }
 
-    /// Runs `action` on the [engine's connection](engine::Connection), for what has no method here. Keep it short: all
-    /// connections of the endpoint wait for it. If it panics, this connection ends.
+    /// Runs `action` on the [engine's connection](engine::Connection), for what has no method here.
+    /// Keep it short: all connections of the endpoint wait for it. If it panics, this connection
+    /// ends.
     ///
     /// # Errors
     ///
