@@ -92,7 +92,6 @@ pub struct ExportError;
 struct Crypto {
     send: Sender,
     receive: Receiver,
-    discarded: bool,
 }
 
 /// The handshake of one connection, and the protection of all its packets.
@@ -101,11 +100,13 @@ pub struct Handshake {
     session: Session,
     initial_suite: InitialSuite,
     /// Keys of Initial and of Handshake packets.
-    levels: [Option<LevelKeys>; 2],
+    levels: [Option<Box<LevelKeys>>; 2],
     one_rtt: Option<OneRttKeys>,
     /// Keys of 0-RTT packets: those a client sends, those a server reads.
     early: Option<EarlyKeys>,
-    crypto: [Crypto; 3],
+    /// `None` once the level is over. Boxed, as are its keys: most of its time a connection has but
+    /// the last.
+    crypto: [Option<Box<Crypto>>; 3],
     /// The level TLS reads from.
     read_level: Level,
     /// The level TLS writes to.
@@ -161,10 +162,10 @@ impl Handshake {
             side,
             session,
             initial_suite: suite,
-            levels: [Some(LevelKeys::new(suite.keys(side, dcid))), None],
+            levels: [Some(Box::new(LevelKeys::new(suite.keys(side, dcid)))), None],
             one_rtt: None,
             early: None,
-            crypto: Default::default(),
+            crypto: std::array::from_fn(|_| Some(Box::default())),
             read_level: Level::Initial,
             write_level: Level::Initial,
             confirmed: false,
@@ -190,16 +191,18 @@ impl Handshake {
     /// are to be sent again (RFC 9001, section 5.2).
     pub fn on_retry(&mut self, new_dcid: &ConnectionId) {
         let keys = self.initial_suite.keys(self.side, new_dcid);
-        self.levels[Level::Initial as usize] = Some(LevelKeys::new(keys));
-        self.crypto_mut(Level::Initial).send.restart();
+        self.levels[Level::Initial as usize] = Some(Box::new(LevelKeys::new(keys)));
+        if let Some(crypto) = self.crypto_mut(Level::Initial) {
+            crypto.send.restart();
+        }
     }
 
-    fn crypto(&self, level: Level) -> &Crypto {
-        &self.crypto[level as usize]
+    fn crypto(&self, level: Level) -> Option<&Crypto> {
+        self.crypto.get(level as usize)?.as_deref()
     }
 
-    fn crypto_mut(&mut self, level: Level) -> &mut Crypto {
-        &mut self.crypto[level as usize]
+    fn crypto_mut(&mut self, level: Level) -> Option<&mut Crypto> {
+        self.crypto.get_mut(level as usize)?.as_deref_mut()
     }
 
     /// Takes the bytes of a CRYPTO frame; installs the keys that they yield.
@@ -214,15 +217,17 @@ impl Handshake {
         data: &[u8],
     ) -> Result<(), TransportError> {
         let read_level = self.read_level;
-        let crypto = self.crypto_mut(level);
-        if crypto.discarded || crypto.receive.is_repetition(offset, data.len()) {
+        let Some(crypto) = self.crypto_mut(level) else {
+            return Ok(());
+        };
+        if crypto.receive.is_repetition(offset, data.len()) {
             return Ok(());
         }
         if level < read_level {
             return Err(after_the_end());
         }
         crypto.receive.push(offset, data)?;
-        while let Some(bytes) = self.crypto_mut(self.read_level).receive.pop() {
+        while let Some(bytes) = self.next_crypto() {
             self.session.read(&bytes)?;
             self.pump();
             self.settle_early_keys();
@@ -234,7 +239,8 @@ impl Handshake {
                 self.read_level
             };
             if now_read > self.read_level {
-                if self.crypto(self.read_level).receive.has_gap() {
+                let read = self.crypto(self.read_level);
+                if read.is_some_and(|it| it.receive.has_gap()) {
                     return Err(after_the_end());
                 }
                 self.read_level = now_read;
@@ -243,18 +249,25 @@ impl Handshake {
         Ok(())
     }
 
+    /// The next bytes for TLS.
+    fn next_crypto(&mut self) -> Option<Vec<u8>> {
+        self.crypto_mut(self.read_level)?.receive.pop()
+    }
+
     /// Takes what TLS wants to send, and its keys.
     fn pump(&mut self) {
         let mut flight = Vec::new();
         loop {
             flight.clear();
             let change = self.session.write(&mut flight);
-            self.crypto_mut(self.write_level).send.append(&flight);
+            if let Some(crypto) = self.crypto_mut(self.write_level) {
+                crypto.send.append(&flight);
+            }
             match change {
                 None if flight.is_empty() => break,
                 None => {}
                 Some(KeyChange::Handshake(keys)) => {
-                    self.levels[Level::Handshake as usize] = Some(LevelKeys::new(keys));
+                    self.levels[Level::Handshake as usize] = Some(Box::new(LevelKeys::new(keys)));
                     self.write_level = Level::Handshake;
                 }
                 Some(KeyChange::OneRtt(keys, secrets)) => {
@@ -322,22 +335,27 @@ impl Handshake {
     /// Whether CRYPTO bytes wait to be sent at this level.
     pub fn has_crypto(&self, level: Level) -> bool {
         let crypto = self.crypto(level);
-        !crypto.discarded && crypto.send.is_pending()
+        crypto.is_some_and(|crypto| crypto.send.is_pending())
     }
 
     /// Appends CRYPTO frames while they fit; returns whether it did.
     pub fn write_crypto(&mut self, level: Level, frames: &mut Frames<'_>) -> bool {
-        self.has_crypto(level) && self.crypto_mut(level).send.write(frames)
+        let pending = self.crypto_mut(level).filter(|it| it.send.is_pending());
+        pending.is_some_and(|crypto| crypto.send.write(frames))
     }
 
     /// A CRYPTO frame was acknowledged.
     pub fn on_crypto_acked(&mut self, level: Level, start: u64, length: u32) {
-        self.crypto_mut(level).send.on_acked(start, length);
+        if let Some(crypto) = self.crypto_mut(level) {
+            crypto.send.on_acked(start, length);
+        }
     }
 
     /// A CRYPTO frame was lost: what of it is not acknowledged is sent again.
     pub fn on_crypto_lost(&mut self, level: Level, start: u64, length: u32) {
-        self.crypto_mut(level).send.on_lost(start, length);
+        if let Some(crypto) = self.crypto_mut(level) {
+            crypto.send.on_lost(start, length);
+        }
     }
 
     /// Whether packets of this level can be sent.
@@ -383,10 +401,7 @@ impl Handshake {
             Some(keys) => *keys = None,
             None => self.one_rtt = None,
         }
-        *self.crypto_mut(level) = Crypto {
-            discarded: true,
-            ..Crypto::default()
-        };
+        self.crypto[level as usize] = None;
     }
 
     /// Whether TLS is done (RFC 9001, section 4.1.1).
@@ -493,11 +508,11 @@ impl Handshake {
     }
 
     fn level(&self, level: Level) -> Option<&LevelKeys> {
-        self.levels.get(level as usize)?.as_ref()
+        self.levels.get(level as usize)?.as_deref()
     }
 
     fn level_mut(&mut self, level: Level) -> Option<&mut LevelKeys> {
-        self.levels.get_mut(level as usize)?.as_mut()
+        self.levels.get_mut(level as usize)?.as_deref_mut()
     }
 
     fn header_key(&self, level: Level, direction: Direction) -> Option<&HeaderKey> {
