@@ -56,8 +56,8 @@ where DIR is the directory that is named here on stderr.";
 pub(crate) struct Paths {
     /// An interface, pattern (`wlan*`) or address to use, or `auto` for every uplink that has a
     /// route to the server; may be repeated. Options follow commas: backup, never, weight=N,
-    /// priority=N, cost=N, paths=N, keep-alive=20s [default: auto; the kernel's one choice where
-    /// that is no uplink, such as a VPN or this machine itself]
+    /// priority=N, cost=N, paths=N, keep-alive=20s (for a tunnel) [default: auto; the kernel's one
+    /// choice where that is no uplink, such as a VPN or this machine itself]
     #[arg(long = "path", value_name = "IFACE|ADDR|auto[,OPTION...]")]
     pub(crate) specs: Vec<PathSpec>,
     /// Paths per interface, where --path does not say

@@ -57,9 +57,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// mapping after 30 seconds.
 pub(crate) const SPARING_KEEP_ALIVE: Duration = Duration::from_secs(25);
 
-/// The same at a far end, for clients that never ask. It follows those that do, and near ends ask
-/// once a minute at least.
-const FAR_KEEP_ALIVE: Duration = Duration::from_secs(65);
+/// The same at a far end, after it has asked a client that asks itself. It follows those, and near
+/// ends ask every 25 seconds at least.
+const FAR_KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// How long a UDP flow lasts on which nothing happens (RFC 9298, section 3.1: two minutes or more).
 const UDP_IDLE: Duration = Duration::from_secs(150);

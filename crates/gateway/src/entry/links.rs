@@ -520,7 +520,7 @@ mod tests {
             wanted("eth0"),
             wanted("eth1,cost=3"),
             wanted("eth2,backup"),
-            wanted("eth3,backup,keep-alive=50s"),
+            wanted("eth3,backup,keep-alive=20s"),
             wanted("eth4,keep-alive=10s"),
             capped(1000),
             secondary,
@@ -533,11 +533,11 @@ mod tests {
                 .map(|rest| rest.map_or(0, |time| time.as_secs()))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(rests(), [0, 25, 25, 50, 10, 25, 25]);
+        assert_eq!(rests(), [0, 25, 25, 20, 10, 25, 25]);
         for _ in 0..2 {
             links.lock().rules.carry(&[300_000], LOOK, today());
         }
-        assert_eq!(rests(), [0, 25, 25, 50, 10, 25, 0], "the last one helps");
+        assert_eq!(rests(), [0, 25, 25, 20, 10, 25, 0], "the last one helps");
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub struct PathOptions {
     pub cost: u32,
     /// How fast at most we send there.
     pub shape: Option<Shape>,
-    /// A PING goes out if the path was silent for this long; `None` means what
+    /// A PING goes out if the path was silent for this long, or for half the idle time-out if that
+    /// is shorter; `None` means what
     /// [`TransportConfig::keep_alive`](crate::config::TransportConfig::keep_alive) says.
     pub keep_alive: Option<Duration>,
 }

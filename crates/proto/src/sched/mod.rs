@@ -75,8 +75,8 @@ pub enum Decision {
     /// must have room. The receiver keeps the first copy to arrive; so datagrams, which it would
     /// pass on twice, are copied only if they are [critical](Unit).
     Duplicate(PathSet),
-    /// Send on this path a copy of the oldest unacknowledged data that only other paths have
-    /// carried.
+    /// Send on this path a copy of the oldest unacknowledged data that is under way on other paths
+    /// alone.
     Copy(PathId),
     /// Send nothing now. Ends at `until`, on any acknowledgement, loss, path change or new data,
     /// and at the latest after one PTO of the fastest path.

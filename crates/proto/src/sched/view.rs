@@ -65,7 +65,7 @@ pub struct PathView {
     pub cost: u32,
     /// Paths of the same group share a bottleneck (RFC 8382); 0 means not known to share one.
     pub bottleneck: u16,
-    /// Whether other paths carry unacknowledged data that this one has not carried. Filled only for
+    /// Whether unacknowledged data is under way on other paths and not on this one. Filled only for
     /// schedulers that [want copies](super::Wants::copies).
     pub copyable: bool,
     /// When the data that a copy on this path would repeat was sent; `None` where nothing is

@@ -9,12 +9,22 @@
 //! server                  rests 23 s, asks                                   rests 23 s, asks
 //! ```
 //! If the client does not ask again, the server falls back to its own interval, which may be long.
+//! A client that was never seen to ask may not ask at all, and sit behind a translator of
+//! addresses: it is asked before that forgets it.
 
 use super::Liveness;
 use crate::time::{Duration, Instant};
 
 /// A shorter rest is a pause of the application.
 const SHORTEST_REST: Duration = Duration::from_secs(4);
+
+/// The longest pause between two probes of a doubted path, and some more: after a longer one, a
+/// PING is no probe that follows another.
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a path rests whose peer was never seen to ask: many translators of addresses forget a
+/// mapping after 30 seconds, and a client that asks after 25 comes first.
+const STRANGERS_REST: Duration = Duration::from_secs(27);
 
 /// How long a path may rest before it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,10 +39,12 @@ impl Liveness {
     /// A packet came. After a long rest it is a question, or data, which says as much.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         let rest = now.since(self.last_activity);
+        if rest >= LONGEST_PROBE_PAUSE {
+            self.on_other_question();
+        }
         if rest >= SHORTEST_REST {
             self.peers_rest = Some(rest);
-            // The PING of a keep-alive is no probe that follows another.
-            self.on_other_question();
+            self.peer_asks = true;
         }
         self.on_activity(now);
     }
@@ -41,7 +53,8 @@ impl Liveness {
     pub(super) fn rest_deadline(&self, rest: Rest) -> Option<Instant> {
         let peers = self.peers_rest.filter(|_| rest.follows);
         let followed = peers.map(|peers| peers * 15 / 16);
-        let most = rest.most.into_iter().chain(followed).min();
+        let stranger = (rest.follows && !self.peer_asks).then_some(STRANGERS_REST);
+        let most = rest.most.into_iter().chain(followed).chain(stranger).min();
         most.map(|most| self.last_activity + most)
     }
 }
