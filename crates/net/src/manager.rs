@@ -7,7 +7,7 @@
 //! Waiting --due, connection ready--> Opening --validated--> Open
 //!    ^                                  |                     |
 //!    +------ backing off <--------------+--- abandoned -------+
-//! a path that used to work is retried about once a second, however long it takes
+//! a path that used to work is retried about once a second for a minute, then once a minute
 //! interface or address gone --> doubted at once, abandoned as soon as another path is open
 //! ```
 

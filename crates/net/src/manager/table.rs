@@ -516,9 +516,10 @@ impl Entry {
 
     /// Its interface has changed.
     fn on_changed(&mut self, now: Instant) {
+        // Also of one that is being opened: if that fails, the next attempt comes soon.
+        self.attempts = 0;
         if self.is_waiting() {
             self.open_after(now, Duration::ZERO, Duration::ZERO);
-            self.attempts = 0;
         }
     }
 
