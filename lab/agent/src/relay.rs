@@ -9,15 +9,20 @@
 //! multipath TCP, made when the host's comes, as a proxy does that knows nothing before.
 
 use anabranch_lab::hosts::Relay;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// The most connections at once; further ones wait in the kernel.
 const MOST: usize = 1024;
+
+/// The pause after a connection that could not be accepted.
+const REFUSED: Duration = Duration::from_millis(10);
 
 /// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -27,6 +32,9 @@ const BACKLOG: i32 = 1024;
 /// # Errors
 /// It cannot listen.
 pub fn relay(relay: &Relay) -> io::Result<()> {
+    // Each connection takes two.
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     crate::runtime()?.block_on(serve(relay))
 }
 
@@ -37,7 +45,11 @@ async fn serve(relay: &Relay) -> io::Result<()> {
     loop {
         tokio::select! {
             accepted = listener.accept(), if carried.len() < MOST => {
-                let (host, _) = accepted?;
+                // The host gave up meanwhile, or there are too many open files: that passes.
+                let Ok((host, _)) = accepted else {
+                    tokio::time::sleep(REFUSED).await;
+                    continue;
+                };
                 let relay = relay.clone();
                 // A connection that breaks ends both of its halves, and nobody else's.
                 carried.spawn(async move { carry(host, &relay).await.ok() });

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 const REOPEN: Duration = Duration::from_secs(1);
 
 /// How long to wait for a spare connection ID of the peer's before trying again to migrate.
-const SPARE_CID: Duration = Duration::from_millis(10);
+const SPARE_CID: Duration = Duration::from_millis(100);
 
 /// The code with which a path is abandoned when its address is gone.
 const PATH_UNSTABLE: TransportErrorCode = TransportErrorCode::PATH_UNSTABLE_OR_POOR;

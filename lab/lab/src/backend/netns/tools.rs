@@ -310,10 +310,12 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
             if let Err(missing) = machine.mptcp() {
                 return Some(format!("kernel MPTCP: {missing}: {}", machine.advice()));
             }
-            if kind == Kind::MptcpProxy
-                && let Err(missing) = machine.redirect()
-            {
-                return Some(missing.to_owned());
+            if kind == Kind::MptcpProxy {
+                let missing = || machine.redirect().err().map(str::to_owned);
+                let refused = tunnel::refusal(scenario).or_else(missing);
+                if refused.is_some() {
+                    return refused;
+                }
             }
         }
         _ => {}

@@ -13,7 +13,7 @@ use super::{Broken, Conduct};
 use crate::backend::jobs;
 use crate::contender::{Process, scratch};
 use crate::hosts::{HostPath, Role};
-use crate::scenario::Scenario;
+use crate::scenario::{Kind, Scenario};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
@@ -31,8 +31,13 @@ const READY: Duration = Duration::from_secs(30);
 /// How often it is asked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The first thing in a scenario that the tunnel is not set up for here; `None` if there is none.
+/// The first thing in a scenario that a tunnel, or a proxy pair in its place, is not set up for
+/// here; `None` if there is none.
 pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
+    let what = match scenario.transport.kind {
+        Kind::MptcpProxy => "a proxy pair",
+        _ => "a tunnel",
+    };
     let network = &scenario.network;
     let paths = &scenario.transport.paths;
     let later = |(order, path): &(usize, &usize)| {
@@ -40,7 +45,7 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     };
     if let Some((_, path)) = paths.iter().enumerate().find(later) {
         return Some(format!(
-            "a tunnel uses its links from the start: path `{}` opens later",
+            "{what} uses its links from the start: path `{}` opens later",
             network.paths[*path].name
         ));
     }
@@ -49,7 +54,7 @@ pub(super) fn refusal(scenario: &Scenario) -> Option<String> {
     let shared = (1..paths.len()).find(|at| before(*at).any(|other| other == link(&paths[*at])));
     shared.map(|at| {
         format!(
-            "a tunnel has one path for each link of the client: path `{}` shares that of another",
+            "{what} has one path for each link of the client: path `{}` shares that of another",
             network.paths[paths[at]].name
         )
     })
