@@ -14,9 +14,9 @@ use std::time::Duration;
 /// The most paths one interface may carry.
 pub const MAX_PATHS_PER_INTERFACE: u32 = 8;
 
-/// The shortest and the longest time that a path may rest before it is asked: a connection lasts no
-/// longer than two minutes without any word.
-pub const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(25);
+/// The shortest and the longest time that a path may rest before it is asked: many translators of
+/// addresses forget a mapping after 30 seconds.
+pub const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(25);
 
 /// Which interfaces or addresses to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,7 +250,7 @@ fn parse_option(option: &str, spec: &str, options: &mut SpecOptions) -> Result<(
         }
         "keep-alive" => {
             let time = parse_keep_alive(value);
-            options.keep_alive = Some(time.ok_or_else(|| bad("seconds from `1s` to `25s`"))?);
+            options.keep_alive = Some(time.ok_or_else(|| bad("seconds from `5s` to `25s`"))?);
         }
         _ => {
             return Err(SpecError::UnknownOption {

@@ -15,12 +15,8 @@
 use super::Liveness;
 use crate::time::{Duration, Instant};
 
-/// A shorter rest is a pause of the application.
+/// A shorter rest is a pause of the application, or one between two probes of a doubted path.
 const SHORTEST_REST: Duration = Duration::from_secs(4);
-
-/// The longest pause between two probes of a doubted path, and some more: after a longer one, a
-/// PING is no probe that follows another.
-const LONGEST_PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a path rests whose peer was never seen to ask: many translators of addresses forget a
 /// mapping after 30 seconds, and a client that asks after 25 comes first.
@@ -39,12 +35,11 @@ impl Liveness {
     /// A packet came. After a long rest it is a question, or data, which says as much.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         let rest = now.since(self.last_activity);
-        if rest >= LONGEST_PROBE_PAUSE {
-            self.on_other_question();
-        }
         if rest >= SHORTEST_REST {
             self.peers_rest = Some(rest);
             self.peer_asks = true;
+            // The PING of a keep-alive is no probe that follows another.
+            self.on_other_question();
         }
         self.on_activity(now);
     }
