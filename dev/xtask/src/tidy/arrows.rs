@@ -60,21 +60,7 @@ const RULES: &[Rule] = &[
         &[],
     ),
     rule("anabranch-testbed", &["anabranch-link"], &[]),
-    // Not `net`: who can leave packets unprotected has no sockets for them.
-    rule(
-        "anabranch-lab",
-        &[
-            "anabranch-wire",
-            "anabranch-proto",
-            "anabranch-schedulers",
-            "anabranch-qlog",
-            "anabranch-link",
-            "anabranch-tunnel",
-            "anabranch-sim",
-            "anabranch-testbed",
-        ],
-        &["anabranch-interop"],
-    ),
+    rule("anabranch-lab", BELOW_LAB, &["anabranch-interop"]),
     rule("anabranch-papers", WITH_LAB, &[]),
     rule("anabranch-agent", WITH_LAB, &[]),
     rule("anabranch-report", WITH_PAPERS, &[]),
@@ -102,10 +88,10 @@ const FLOORS: [&str; 17] = [
     "anabranch-qlog",
     "anabranch-link",
     "anabranch-tunnel",
-    "anabranch-net",
     "anabranch-sim",
     "anabranch-testbed",
     "anabranch-lab",
+    "anabranch-net",
     "anabranch-papers",
     "anabranch-agent",
     "anabranch-report",
@@ -115,7 +101,8 @@ const FLOORS: [&str; 17] = [
     "anabranch-cli",
 ];
 const OWN_PROGRAM: &[&str] = &["anabranch-proto", "anabranch-schedulers", "anabranch-cli"];
-const BELOW_LAB: &[&str] = FLOORS.split_at(9).0;
+/// Not `net`: who can leave packets unprotected has no sockets for them.
+const BELOW_LAB: &[&str] = FLOORS.split_at(8).0;
 const WITH_LAB: &[&str] = FLOORS.split_at(10).0;
 const WITH_PAPERS: &[&str] = FLOORS.split_at(11).0;
 const BELOW_CLI: &[&str] = FLOORS.split_at(16).0;
