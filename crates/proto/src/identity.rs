@@ -2,7 +2,6 @@
 
 use crate::cid_format::CidFormat;
 use crate::config::TransportConfig;
-use crate::connection::Beginning;
 use crate::error::TransportError;
 use crate::handshake::token::{EndpointKeys, retry_integrity_tag};
 use crate::path::MAX_OPEN_PATHS;
@@ -11,6 +10,24 @@ use anabranch_wire::params::TransportParameters;
 use anabranch_wire::{ConnectionId, PathId, Side, TransportErrorCode, VERSION_1};
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// Who is about to talk to whom, as the endpoint knows it when a connection begins.
+pub(crate) struct Parties {
+    pub(crate) side: Side,
+    /// Empty at a server.
+    pub(crate) server_name: String,
+    pub(crate) keys: Arc<EndpointKeys>,
+    /// What further connection IDs of ours are made of.
+    pub(crate) cids: CidFormat,
+    /// The connection ID the client invented for its first Initial.
+    pub(crate) original_dcid: ConnectionId,
+    pub(crate) local_cid: ConnectionId,
+    /// The peer's connection ID: the client's source ID, or the ID the client invented.
+    pub(crate) remote_cid: ConnectionId,
+    pub(crate) retry_scid: Option<ConnectionId>,
+    /// What a client shows the server to prove its address.
+    pub(crate) token: Vec<u8>,
+}
 
 /// Who is talking to whom.
 #[derive(Debug)]
@@ -31,18 +48,19 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn new(from: &mut Beginning) -> Self {
+    /// `remote` is the peer's address during the handshake.
+    pub(crate) fn new(parties: Parties, remote: SocketAddr) -> Self {
         Self {
-            side: from.side,
-            server_name: std::mem::take(&mut from.server_name),
-            keys: Arc::clone(&from.keys),
-            cids: from.cids.clone(),
-            original_dcid: from.original_dcid,
-            handshake_remote: from.tuple.remote,
-            handshake_scid: from.local_cid,
-            peer_scid: from.side.is_server().then_some(from.remote_cid),
-            retry_scid: from.retry_scid,
-            token: std::mem::take(&mut from.token),
+            side: parties.side,
+            server_name: parties.server_name,
+            keys: parties.keys,
+            cids: parties.cids,
+            original_dcid: parties.original_dcid,
+            handshake_remote: remote,
+            handshake_scid: parties.local_cid,
+            peer_scid: parties.side.is_server().then_some(parties.remote_cid),
+            retry_scid: parties.retry_scid,
+            token: parties.token,
             next_tokens: Tokens::default(),
             peer: TransportParameters::default(),
         }

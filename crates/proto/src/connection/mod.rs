@@ -30,7 +30,6 @@ pub use crate::recovery::{DelayDifference, DelayMethod};
 pub use crate::stats::{ConnectionStats, PathStats};
 pub use crate::timer::Timer;
 
-use crate::cid_format::CidFormat;
 use crate::config::TransportConfig;
 use crate::congestion::Bottlenecks;
 use crate::datagram::Tuple;
@@ -38,9 +37,8 @@ use crate::error::TransportError;
 use crate::event::Event;
 use crate::handshake::Handshake;
 use crate::handshake::flights::Flights;
-use crate::handshake::token::EndpointKeys;
 use crate::handshake::undecryptable::Undecryptable;
-use crate::identity::Identity;
+use crate::identity::{Identity, Parties};
 use crate::idle::Idle;
 use crate::life::Life;
 use crate::outbox::Outbox;
@@ -54,7 +52,7 @@ use crate::recovery::{AckRequests, AckWish, OneWay, SentPacket};
 use crate::rng::Rng;
 use crate::streams::{SendBudget, Streams};
 use crate::time::{Duration, Instant};
-use crate::wire::{ConnectionId, PathId, Side};
+use crate::wire::{ConnectionId, PathId};
 use control::OwedFrames;
 use early_data::EarlyData;
 use std::sync::Arc;
@@ -115,20 +113,10 @@ struct Scratch {
 
 /// What a new connection is made of.
 pub(crate) struct Beginning {
-    pub(crate) side: Side,
+    pub(crate) parties: Parties,
     pub(crate) config: Arc<TransportConfig>,
     pub(crate) handshake: Handshake,
     pub(crate) tuple: Tuple,
-    pub(crate) server_name: String,
-    pub(crate) keys: Arc<EndpointKeys>,
-    pub(crate) original_dcid: ConnectionId,
-    /// What further connection IDs are made of.
-    pub(crate) cids: CidFormat,
-    pub(crate) local_cid: ConnectionId,
-    /// The peer's connection ID: the client's source ID, or the ID the client invented.
-    pub(crate) remote_cid: ConnectionId,
-    pub(crate) retry_scid: Option<ConnectionId>,
-    pub(crate) token: Vec<u8>,
     /// The connection ID that goes with the server's preferred address.
     pub(crate) preferred_cid: Option<ConnectionId>,
     /// Whether the client's address is proven already, by Retry or a token.
@@ -143,34 +131,34 @@ impl Beginning {
     fn first_path(&self, now: Instant, rng: &mut Rng) -> Manager {
         let config = &self.config;
         let mut route = Route::new(config, rng, now, PathId::ZERO, self.tuple, 0);
-        if self.side.is_client() || self.address_validated {
+        if self.parties.side.is_client() || self.address_validated {
             route.set_validated();
         }
-        if self.side.is_server() {
+        if self.parties.side.is_server() {
             route.allow_early_data();
         }
         let space = paths::one_rtt_space(config, rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
         let mut paths = Manager::new(first);
-        for cid in [Some(self.local_cid), self.preferred_cid]
+        for cid in [Some(self.parties.local_cid), self.preferred_cid]
             .into_iter()
             .flatten()
         {
-            paths.adopt_cid(cid, self.keys.reset_token(&cid));
+            paths.adopt_cid(cid, self.parties.keys.reset_token(&cid));
         }
-        let initial = RemoteCids::with_initial(self.remote_cid);
+        let initial = RemoteCids::with_initial(self.parties.remote_cid);
         paths.change_cids(PathId::ZERO, |cids| *cids = initial);
         paths
     }
 }
 
 impl Connection {
-    pub(crate) fn new(now: Instant, mut from: Beginning) -> Self {
-        let side = from.side;
+    pub(crate) fn new(now: Instant, from: Beginning) -> Self {
+        let side = from.parties.side;
         let (mut rng, config) = (from.rng.clone(), Arc::clone(&from.config));
         let flights = Flights::new(&mut rng);
         let paths = from.first_path(now, &mut rng);
-        let identity = Identity::new(&mut from);
+        let identity = Identity::new(from.parties, from.tuple.remote);
         let mut streams = Streams::new(side, &config.streams);
         if let Some(budget) = from.budget {
             streams.charge_to(budget);

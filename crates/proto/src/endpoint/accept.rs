@@ -9,7 +9,7 @@ use crate::connection::{Beginning, Connection};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{TokenError, TokenId, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
-use crate::identity::announced_path_limit;
+use crate::identity::{Parties, announced_path_limit};
 use crate::path::manager::Routing;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -173,19 +173,21 @@ impl Endpoint {
         let mut connection = Connection::new(
             now,
             Beginning {
-                side: Side::Client,
+                parties: Parties {
+                    side: Side::Client,
+                    server_name: server_name.to_owned(),
+                    keys: self.keys.clone(),
+                    cids: self.config.cids.clone(),
+                    original_dcid: remote_cid,
+                    local_cid,
+                    remote_cid,
+                    retry_scid: None,
+                    token,
+                },
                 config: transport,
                 handshake,
                 tuple,
-                server_name: server_name.to_owned(),
-                keys: self.keys.clone(),
-                original_dcid: remote_cid,
-                cids: self.config.cids.clone(),
-                local_cid,
-                remote_cid,
-                retry_scid: None,
                 preferred_cid: None,
-                token,
                 address_validated: true,
                 rng,
                 budget: None,
@@ -525,19 +527,21 @@ impl Endpoint {
         let connection = Connection::new(
             now,
             Beginning {
-                side: Side::Server,
+                parties: Parties {
+                    side: Side::Server,
+                    server_name: String::new(),
+                    keys: self.keys.clone(),
+                    cids: self.config.cids.clone(),
+                    original_dcid: dcid,
+                    local_cid,
+                    remote_cid: scid,
+                    retry_scid: proof.retry_scid,
+                    token: Vec::new(),
+                },
                 config: transport,
                 handshake,
                 tuple,
-                server_name: String::new(),
-                keys: self.keys.clone(),
-                original_dcid: dcid,
-                cids: self.config.cids.clone(),
-                local_cid,
-                remote_cid: scid,
-                retry_scid: proof.retry_scid,
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
-                token: Vec::new(),
                 address_validated: proof.address_validated,
                 rng,
                 budget: Some(self.memory.budget()),
