@@ -57,9 +57,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// mapping after 30 seconds.
 pub(crate) const SPARING_KEEP_ALIVE: Duration = Duration::from_secs(25);
 
-/// The same at a far end, after it has asked a client that asks itself. It follows those, and near
-/// ends ask every 25 seconds at least.
-const FAR_KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// The same at a far end. Near ends ask sooner, and are followed; clients of others may not ask at
+/// all.
+const FAR_KEEP_ALIVE: Duration = Duration::from_secs(27);
 
 /// How long a UDP flow lasts on which nothing happens (RFC 9298, section 3.1: two minutes or more).
 const UDP_IDLE: Duration = Duration::from_secs(150);

@@ -36,8 +36,8 @@ pub struct TransportConfig {
     /// that is shorter; `None` means never.
     pub keep_alive: Option<Duration>,
     /// Whether a path is asked as often as the peer asks there, if that is more often than
-    /// `keep_alive` says, and every 27 seconds while the peer was never seen to ask: for servers,
-    /// which do not know what a question costs on the client's links.
+    /// `keep_alive` says: for servers, which do not know what a question costs on the client's
+    /// links.
     pub keep_alive_follows: bool,
     /// A path that does not answer its probes for this long is abandoned, if another one works.
     pub path_idle_timeout: Duration,

@@ -30,7 +30,7 @@ fn transport(keep_alive: u64, keep_alive_follows: bool) -> TransportConfig {
 /// Two paths that rest; the second is a backup that the client asks after so many seconds.
 fn resting(seconds: u64) -> Pair {
     let ways = vec![Way::new(1).delay(15), Way::new(2).delay(40)];
-    let mut pair = Pair::with(ways, transport(5, false), transport(60, true));
+    let mut pair = Pair::with(ways, transport(5, false), transport(27, true));
     pair.connect();
     pair.open_all();
     let options = PathOptions {
@@ -90,7 +90,7 @@ fn each_path_costs_what_its_client_lets_it_rest() {
 fn a_client_that_never_asks_is_asked_before_translators_forget_it() {
     let mut client = transport(5, false);
     client.keep_alive = None;
-    let mut pair = Pair::with(vec![Way::new(1).delay(15)], client, transport(60, true));
+    let mut pair = Pair::with(vec![Way::new(1).delay(15)], client, transport(27, true));
     pair.connect();
     pair.run_for(Duration::from_secs(60));
     let sent = |pair: &mut Pair| {
@@ -123,7 +123,7 @@ fn a_path_never_rests_until_its_connection_ends() {
     let mut client = transport(5, false);
     client.keep_alive = None;
     client.max_idle_timeout = Some(Duration::from_secs(20));
-    let mut pair = Pair::with(ways, client, transport(60, true));
+    let mut pair = Pair::with(ways, client, transport(27, true));
     pair.connect();
     pair.run_for(Duration::from_secs(300));
     assert!(!pair.client_conn().is_closed());

@@ -142,8 +142,6 @@ pub(crate) struct Liveness {
     last_activity: Instant,
     /// How long the peer let the path rest before it asked, unless we asked since.
     peers_rest: Option<Duration>,
-    /// Whether it ever asked after a rest.
-    peer_asks: bool,
     /// Since when it answers everything in time.
     answers_since: Option<Instant>,
     /// The path by which its acknowledgements came last.
@@ -166,7 +164,6 @@ impl Liveness {
             last_ack: None,
             last_activity: now,
             peers_rest: None,
-            peer_asks: false,
             answers_since: None,
             acks_came_by: None,
             stalls: Stalls::default(),

@@ -8,19 +8,13 @@
 //! client   rests 25 s, asks          rests 25 s after the server's question, asks
 //! server                  rests 23 s, asks                                   rests 23 s, asks
 //! ```
-//! If the client does not ask again, the server falls back to its own interval, which may be long.
-//! A client that was never seen to ask may not ask at all, and sit behind a translator of
-//! addresses: it is asked before that forgets it.
+//! If the client does not ask again, the server falls back to its own interval.
 
 use super::Liveness;
 use crate::time::{Duration, Instant};
 
 /// A shorter rest is a pause of the application, or one between two probes of a doubted path.
 const SHORTEST_REST: Duration = Duration::from_secs(4);
-
-/// How long a path rests whose peer was never seen to ask: many translators of addresses forget a
-/// mapping after 30 seconds, and a client that asks after 25 comes first.
-const STRANGERS_REST: Duration = Duration::from_secs(27);
 
 /// How long a path may rest before it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +31,6 @@ impl Liveness {
         let rest = now.since(self.last_activity);
         if rest >= SHORTEST_REST {
             self.peers_rest = Some(rest);
-            self.peer_asks = true;
             // The PING of a keep-alive is no probe that follows another.
             self.on_other_question();
         }
@@ -48,8 +41,7 @@ impl Liveness {
     pub(super) fn rest_deadline(&self, rest: Rest) -> Option<Instant> {
         let peers = self.peers_rest.filter(|_| rest.follows);
         let followed = peers.map(|peers| peers * 15 / 16);
-        let stranger = (rest.follows && !self.peer_asks).then_some(STRANGERS_REST);
-        let most = rest.most.into_iter().chain(followed).chain(stranger).min();
+        let most = rest.most.into_iter().chain(followed).min();
         most.map(|most| self.last_activity + most)
     }
 }
