@@ -41,8 +41,8 @@ const PROBES: u32 = 4;
 
 /// Bytes that wait in the system for a host that reads slowly. What it does not take is held back
 /// at the sender, by way of the stream, and does not grow old here; by itself the system takes up
-/// to 4 MB for each connection. A gigabit moves half of this in a millisecond, so that a fast host
-/// misses nothing while the next bytes come.
+/// to 4 MB for each connection. A gigabit moves half of this in a millisecond: that is the time in
+/// which the next bytes have to come.
 const MOST_UNSENT: u32 = 256 << 10;
 
 /// Bytes moved, of payload.
