@@ -275,7 +275,7 @@ fn head(method: &str, url: &ServerUrl, headers: HeaderMap) -> Outcome<Request<()
 async fn resume(
     tickets: &Tickets,
     server: &str,
-    tls: &tls::ClientConfig,
+    tls: &tls::ClientTls,
     name: &str,
 ) -> Option<Resume> {
     let (tickets, server) = (tickets.clone(), server.to_owned());

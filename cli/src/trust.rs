@@ -79,7 +79,7 @@ fn key_log() -> Option<Arc<dyn KeyLog>> {
 
 impl ClientTrust {
     /// The TLS settings for a server of files.
-    pub(crate) fn config(&self, url: &ServerUrl) -> Outcome<tls::ClientConfig> {
+    pub(crate) fn config(&self, url: &ServerUrl) -> Outcome<tls::ClientTls> {
         self.config_for(url, &[ALPN_H3])
     }
 
@@ -88,12 +88,12 @@ impl ClientTrust {
         &self,
         url: &ServerUrl,
         protocols: &[&[u8]],
-    ) -> Outcome<tls::ClientConfig> {
+    ) -> Outcome<tls::ClientTls> {
         let mut builder = if let Some(pin) = url.pin {
-            tls::ClientConfig::pinned(provider(), pin)
+            tls::ClientTls::pinned(provider(), pin)
         } else {
             let roots = read_roots(self.ca.as_deref())?;
-            tls::ClientConfig::with_roots(provider(), roots, Arc::new(DefaultTimeProvider))
+            tls::ClientTls::with_roots(provider(), roots, Arc::new(DefaultTimeProvider))
         };
         builder = builder.alpn(protocols).resumption(!self.no_resume);
         if let Some(directory) = &self.identity {
@@ -122,7 +122,7 @@ impl ClientTrust {
 
 impl ServerTrust {
     /// The TLS settings of a server of files, and the key that clients pin.
-    pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerConfig, KeyPair)> {
+    pub(crate) fn config(&self, names: &[&str]) -> Outcome<(tls::ServerTls, KeyPair)> {
         self.config_for(names, &[ALPN_H3, ALPN_HQ])
     }
 
@@ -131,12 +131,12 @@ impl ServerTrust {
         &self,
         names: &[&str],
         protocols: &[&[u8]],
-    ) -> Outcome<(tls::ServerConfig, KeyPair)> {
+    ) -> Outcome<(tls::ServerTls, KeyPair)> {
         let (builder, pair) = if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
             let chain = read_certificates(cert)?;
             let pair = read_key(key)?;
             (
-                tls::ServerConfig::with_certificates(provider(), chain, pair.pkcs8_der()),
+                tls::ServerTls::with_certificates(provider(), chain, pair.pkcs8_der()),
                 pair,
             )
         } else {

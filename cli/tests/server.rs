@@ -89,7 +89,7 @@ impl Server {
     async fn client(&self) -> Client {
         let (pin, host) = self.url.split_once('@').unwrap();
         let pin = pin.strip_prefix("anabranch://").unwrap().parse().unwrap();
-        let tls = tls::ClientConfig::pinned(provider(), pin).alpn(&[b"h3"]);
+        let tls = tls::ClientTls::pinned(provider(), pin).alpn(&[b"h3"]);
         let endpoint = Endpoint::client().unwrap();
         let target = Target {
             name: "localhost".into(),

@@ -206,7 +206,7 @@ fn serve(root: &Path, names: &Arc<Names>) -> Outcome<(Endpoint, Target)> {
     let identity = Identity::generate().map_err(Failure::failed)?;
     let server = identity.server(&["localhost"]).map_err(Failure::failed)?;
     let server = server.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
-    let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let client = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let client = client.alpn(&[ALPN_H3]).build().map_err(Failure::failed)?;
     let endpoint = Endpoint::server(defaults::server(server), &[(Ipv4Addr::LOCALHOST, 0).into()]);
     let endpoint = endpoint.map_err(|error| Failure::io("no socket", &error))?;

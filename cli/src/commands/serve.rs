@@ -166,7 +166,7 @@ pub(crate) async fn open(
     Ok((endpoint, url))
 }
 
-fn configure(args: &Serve, transport: TransportConfig, tls: tls::ServerConfig) -> ServerConfig {
+fn configure(args: &Serve, transport: TransportConfig, tls: tls::ServerTls) -> ServerConfig {
     let mut config = ServerConfig::new(tls);
     config.transport = Arc::new(transport);
     config.retry = args.retry.into();

@@ -99,7 +99,7 @@ async fn connect_with(
     remotes: &[SocketAddr],
     fingerprint: Fingerprint,
 ) -> (Connection, PathManager) {
-    let tls = tls::ClientConfig::pinned(provider(), fingerprint);
+    let tls = tls::ClientTls::pinned(provider(), fingerprint);
     let mut config = defaults::client(tls.alpn(&[b"h3"]).build().unwrap());
     config.transport = Arc::new(transport);
     let target = Target {

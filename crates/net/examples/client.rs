@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (Some(address), Some(fingerprint)) = (arguments.next(), arguments.next()) else {
         return Err("usage: client ADDRESS FINGERPRINT, as `server` prints them".into());
     };
-    let tls = tls::ClientConfig::pinned(provider(), fingerprint.parse()?);
+    let tls = tls::ClientTls::pinned(provider(), fingerprint.parse()?);
     let config = defaults::client(tls.alpn(&[b"echo"]).build()?);
     let target = Target {
         name: "localhost".into(),

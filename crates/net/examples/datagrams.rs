@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let tls = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let config = defaults::client(tls.alpn(&[b"ticks"]).build()?);
     let client = Endpoint::client()?;
     let paths = PathsConfig::default();

@@ -128,14 +128,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let provider = Arc::new(default_provider());
     let mut server = Host::new()?;
     let key = tls::KeyPair::generate(&provider, [7; 32])?;
-    let tls = tls::ServerConfig::with_raw_key(Arc::clone(&provider), &key);
+    let tls = tls::ServerTls::with_raw_key(Arc::clone(&provider), &key);
     let config = ServerConfig::new(tls.alpn(&[b"upper"]).build()?);
     server.endpoint.set_server(Some(Arc::new(config)));
     let address = server.socket.local_addr()?;
     let serving = thread::spawn(move || serve(server));
 
     let mut client = Host::new()?;
-    let tls = tls::ClientConfig::pinned(provider, key.fingerprint());
+    let tls = tls::ClientTls::pinned(provider, key.fingerprint());
     let config = ClientConfig::new(tls.alpn(&[b"upper"]).build()?);
     let now = client.now();
     let (endpoint, to) = (&mut client.endpoint, tuple_to(address));

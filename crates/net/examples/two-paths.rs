@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         data.len()
     });
 
-    let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let tls = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let config = defaults::client(tls.alpn(&[b"bulk"]).build()?);
     // In real use these name interfaces, such as "eth0" and "wwan*", or "auto" for all of them.
     let paths = PathsConfig {

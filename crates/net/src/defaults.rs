@@ -20,7 +20,7 @@ pub fn transport() -> TransportConfig {
 }
 
 /// A client that trusts as `tls` says.
-pub fn client(tls: tls::ClientConfig) -> ClientConfig {
+pub fn client(tls: tls::ClientTls) -> ClientConfig {
     ClientConfig {
         transport: shared(),
         ..ClientConfig::new(tls)
@@ -28,7 +28,7 @@ pub fn client(tls: tls::ClientConfig) -> ClientConfig {
 }
 
 /// A server of the identity in `tls`.
-pub fn server(tls: tls::ServerConfig) -> ServerConfig {
+pub fn server(tls: tls::ServerTls) -> ServerConfig {
     ServerConfig {
         transport: shared(),
         ..ServerConfig::new(tls)

@@ -5,7 +5,7 @@
 
 use crate::endpoint::random_seed;
 use crate::engine::tls::{ConfigError, CryptoProvider, Fingerprint, KeyPair};
-use crate::engine::tls::{ServerConfig, ServerConfigBuilder};
+use crate::engine::tls::{ServerTls, ServerTlsBuilder};
 use rustls::CipherSuite;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -189,9 +189,9 @@ impl Identity {
     /// # Errors
     ///
     /// One of the names is not valid.
-    pub fn server(&self, names: &[&str]) -> Result<ServerConfigBuilder, IdentityError> {
+    pub fn server(&self, names: &[&str]) -> Result<ServerTlsBuilder, IdentityError> {
         let chain = vec![self.certificate(names)?];
-        ServerConfig::with_certificates(provider(), chain, self.key.pkcs8_der())
+        ServerTls::with_certificates(provider(), chain, self.key.pkcs8_der())
             .map_err(IdentityError::Generate)
     }
 }

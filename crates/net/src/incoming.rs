@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// ```
 /// # use anabranch_net::engine::{IncomingPolicy, ServerConfig, tls};
 /// # use anabranch_net::{Endpoint, Identity};
-/// # async fn serve(tls: tls::ServerConfig) -> std::io::Result<()> {
+/// # async fn serve(tls: tls::ServerTls) -> std::io::Result<()> {
 /// let mut config = ServerConfig::new(tls);
 /// config.incoming = IncomingPolicy::Ask;
 /// let server = Endpoint::server(config, &["[::]:4433".parse().expect("an address")])?;

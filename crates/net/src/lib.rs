@@ -25,7 +25,7 @@
 //!     connection.closed().await;
 //! });
 //!
-//! let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+//! let tls = tls::ClientTls::pinned(provider(), identity.fingerprint());
 //! let config = defaults::client(tls.alpn(&[b"hello"]).build()?);
 //! let target = Target { name: "localhost".into(), remotes };
 //! // `specs` names interfaces or addresses, one for each path; an empty list leaves the choice to

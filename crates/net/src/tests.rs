@@ -68,7 +68,7 @@ fn pair_of_workers(count: NonZeroUsize, change: impl FnOnce(&mut ServerConfig)) 
     change(&mut server);
     let builder = Endpoint::builder().server(server).listen(any);
     let server = builder.workers(count).bind().unwrap();
-    let client_tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let client_tls = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let config = crate::defaults::client(client_tls.alpn(&[ALPN]).build().unwrap());
     let remote = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addrs()[0].port()));
     let target = Target {
@@ -217,7 +217,7 @@ async fn a_server_learns_which_clients_it_refused_and_why() {
     let pins = tls::ClientAuth::Pinned(vec![known.fingerprint()]);
     let config = ServerConfig::new(builder.client_auth(pins).build().unwrap());
     let server = Endpoint::server(config, &[(Ipv4Addr::LOCALHOST, 0).into()]).unwrap();
-    let builder = tls::ClientConfig::pinned(provider(), own.fingerprint()).alpn(&[ALPN]);
+    let builder = tls::ClientTls::pinned(provider(), own.fingerprint()).alpn(&[ALPN]);
     let shown = tls::Identity::RawKey(stranger.key().clone());
     let config = ClientConfig::new(builder.identity(shown).build().unwrap());
     let target = Target {
@@ -677,7 +677,7 @@ fn resuming_pair() -> Pair {
     });
     let server = ServerConfig::new(server.build().unwrap());
     pair.server.set_server(Some(server));
-    let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let client = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let client = client.alpn(&[ALPN]).resumption(true);
     pair.config = ClientConfig::new(client.build().unwrap());
     pair

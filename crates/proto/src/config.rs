@@ -175,7 +175,7 @@ pub struct ServerConfig {
     /// How the server's connections behave.
     pub transport: Arc<TransportConfig>,
     /// The server's identity, and the clients it admits.
-    pub tls: tls::ServerConfig,
+    pub tls: tls::ServerTls,
     /// Other addresses of the same server, where clients are to go once connected: at most one IPv4
     /// and one IPv6 address (RFC 9000, section 9.6).
     pub preferred_addresses: Vec<SocketAddr>,
@@ -201,7 +201,7 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// A server of this identity with default settings.
-    pub fn new(tls: tls::ServerConfig) -> Self {
+    pub fn new(tls: tls::ServerTls) -> Self {
         Self {
             transport: Arc::default(),
             tls,
@@ -222,7 +222,7 @@ pub struct ClientConfig {
     /// How the connection behaves.
     pub transport: Arc<TransportConfig>,
     /// Whom it trusts, and who it is.
-    pub tls: tls::ClientConfig,
+    pub tls: tls::ClientTls,
     /// A token from an earlier connection to the same server (RFC 9000, section 8.1.3).
     pub token: Vec<u8>,
     /// What to resume from; without effect if it belongs to another server or other settings of
@@ -232,7 +232,7 @@ pub struct ClientConfig {
 
 impl ClientConfig {
     /// A client that trusts as `tls` says, with default settings.
-    pub fn new(tls: tls::ClientConfig) -> Self {
+    pub fn new(tls: tls::ClientTls) -> Self {
         Self {
             transport: Arc::default(),
             tls,

@@ -18,11 +18,11 @@
 //! let provider = Arc::new(rustls::crypto::ring::default_provider());
 //! // On a real network keys and seeds are secret, and new each time.
 //! let key = tls::KeyPair::generate(&provider, [1; 32])?;
-//! let tls = tls::ServerConfig::with_raw_key(Arc::clone(&provider), &key).alpn(&[b"test"]);
+//! let tls = tls::ServerTls::with_raw_key(Arc::clone(&provider), &key).alpn(&[b"test"]);
 //! let mut server = Endpoint::new(EndpointConfig::default(), [2; 32]);
 //! server.set_server(Some(Arc::new(ServerConfig::new(tls.build()?))));
 //!
-//! let tls = tls::ClientConfig::pinned(provider, key.fingerprint()).alpn(&[b"test"]);
+//! let tls = tls::ClientTls::pinned(provider, key.fingerprint()).alpn(&[b"test"]);
 //! let mut client = Endpoint::new(EndpointConfig::default(), [3; 32]);
 //! let to = |remote: &str| Tuple {
 //!     socket: SocketId(0),

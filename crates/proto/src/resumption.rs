@@ -4,7 +4,7 @@
 //! [`ResumptionState`] is a value without behaviour that the application stores where it likes. It
 //! is good once (RFC 8446, appendix C.4). RFC 10069 carries nothing of a path over.
 
-use crate::handshake::tls::{ClientConfig, SavedSession};
+use crate::handshake::tls::{ClientTls, SavedSession};
 use crate::time::Duration;
 use anabranch_wire::Side;
 use anabranch_wire::cursor::{Reader, UnexpectedEnd};
@@ -137,7 +137,7 @@ impl ResumptionState {
 
     /// Whether a client with this configuration may use it for this server. A state made under
     /// other pins, roots or another identity is of no use, nor would it be trusted.
-    pub fn fits(&self, config: &ClientConfig, server_name: &str) -> bool {
+    pub fn fits(&self, config: &ClientTls, server_name: &str) -> bool {
         self.server_name == server_name && self.session.trust == config.trust_digest()
     }
 

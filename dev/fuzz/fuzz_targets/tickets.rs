@@ -44,13 +44,13 @@ impl TimeProvider for Noon {
 /// A server that keeps its sessions, and a client.
 fn house() -> (ClientConfig, ServerConfig) {
     let key = KeyPair::generate(&provider(), [7; 32]).expect("a key");
-    let server = tls::ServerConfig::with_raw_key(provider(), &key)
+    let server = tls::ServerTls::with_raw_key(provider(), &key)
         .alpn(&[b"test"])
         .resumption(ServerResumption {
             clock: Arc::new(Noon),
             early_data: true,
         });
-    let client = tls::ClientConfig::pinned(provider(), key.fingerprint())
+    let client = tls::ClientTls::pinned(provider(), key.fingerprint())
         .alpn(&[b"test"])
         .resumption(true);
     (

@@ -31,7 +31,7 @@ struct OurVisitor {
 impl OurVisitor {
     fn new(server: &anabranch_interop::Server) -> Self {
         let pin = tls::Fingerprint(server.fingerprint());
-        let tls = tls::ClientConfig::pinned_certificate(provider(), pin).alpn(&[ALPN]);
+        let tls = tls::ClientTls::pinned_certificate(provider(), pin).alpn(&[ALPN]);
         Self {
             endpoint: Endpoint::client().unwrap(),
             server: server.addr(),

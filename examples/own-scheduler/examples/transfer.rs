@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok::<_, String>(got)
     });
 
-    let tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let tls = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let mut config = ClientConfig::new(tls.alpn(&[b"example"]).build()?);
     config.transport = Arc::new(transport);
     let specs = vec!["127.0.0.1".parse()?, "127.0.0.2,cost=5".parse()?];

@@ -140,7 +140,7 @@ impl Service {
         if listen.trusted.is_empty() {
             return Err(ListenError::Nobody);
         }
-        let tls = tls::ServerConfig::with_raw_key(provider(), listen.identity.key())
+        let tls = tls::ServerTls::with_raw_key(provider(), listen.identity.key())
             .alpn(&[ALPN])
             .client_auth(ClientAuth::Pinned(listen.trusted.clone()))
             .build();
@@ -314,7 +314,7 @@ impl Remote {
             }
             _ => failed(reason.to_string()),
         };
-        let tls = tls::ClientConfig::pinned(provider(), key)
+        let tls = tls::ClientTls::pinned(provider(), key)
             .alpn(&[ALPN])
             .identity(tls::Identity::RawKey(identity.key().clone()))
             .build();

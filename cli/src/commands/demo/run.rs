@@ -35,7 +35,7 @@ pub(super) struct Target {
     /// Its address.
     pub(super) address: SocketAddr,
     /// What the client trusts.
-    pub(super) tls: tls::ClientConfig,
+    pub(super) tls: tls::ClientTls,
     /// The file's name on it.
     pub(super) name: &'static str,
 }

@@ -96,7 +96,7 @@ impl Crossed {
             .zip(RELAYS)
             .map(|(delays, ip)| Relay::start(ip.into(), address, delays.map(shape), 1).unwrap())
             .collect();
-        let pinned = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+        let pinned = tls::ClientTls::pinned(provider(), identity.fingerprint());
         let mut config = ClientConfig::new(pinned.alpn(&alpn).build().unwrap());
         config.transport = Arc::new(client);
         let endpoint = Endpoint::client().unwrap();

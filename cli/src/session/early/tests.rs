@@ -54,7 +54,7 @@ impl Server {
 
     /// A client whose request for `/early` has already been sent.
     async fn client(&self) -> Session {
-        let tls = tls::ClientConfig::pinned(provider(), self.identity.fingerprint());
+        let tls = tls::ClientTls::pinned(provider(), self.identity.fingerprint());
         let config = ClientConfig::new(tls.alpn(&[ALPN_H3]).build().unwrap());
         let target = Target {
             name: "localhost".into(),

@@ -83,7 +83,7 @@ async fn connect(client: &Endpoint) -> (Connection, Peer) {
     let identity = Identity::generate().unwrap();
     let server = identity.server(&["localhost"]).unwrap().alpn(&[b"test"]);
     let mut peer = Peer::new(ServerConfig::new(server.build().unwrap()));
-    let trust = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+    let trust = tls::ClientTls::pinned(provider(), identity.fingerprint());
     let config = ClientConfig::new(trust.alpn(&[b"test"]).build().unwrap());
     let target = Target {
         name: "localhost".into(),

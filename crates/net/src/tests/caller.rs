@@ -55,12 +55,12 @@ pub(crate) fn play(script: &[u8]) {
 }
 
 /// One pair of TLS settings for all.
-fn tls_configs() -> (tls::ClientConfig, tls::ServerConfig) {
-    static CONFIGS: OnceLock<(tls::ClientConfig, tls::ServerConfig)> = OnceLock::new();
+fn tls_configs() -> (tls::ClientTls, tls::ServerTls) {
+    static CONFIGS: OnceLock<(tls::ClientTls, tls::ServerTls)> = OnceLock::new();
     let make = || {
         let identity = Identity::generate().expect("randomness");
         let server = identity.server(&["localhost"]).expect("a certificate");
-        let client = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+        let client = tls::ClientTls::pinned(provider(), identity.fingerprint());
         let client = client.alpn(&[b"x"]).build().expect("settings");
         let server = server.alpn(&[b"x"]).build().expect("settings");
         (client, server)

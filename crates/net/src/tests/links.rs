@@ -32,7 +32,7 @@ impl Linked {
             ..TransportConfig::default()
         });
         let identity = Identity::generate().unwrap();
-        let client_tls = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+        let client_tls = tls::ClientTls::pinned(provider(), identity.fingerprint());
         let mut config = ClientConfig::new(client_tls.alpn(&[ALPN]).build().unwrap());
         config.transport = Arc::clone(&transport);
         let server = serve_elsewhere(&identity, transport);

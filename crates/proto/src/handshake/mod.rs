@@ -126,7 +126,7 @@ impl Handshake {
     ///
     /// `params` are its transport parameters as they go on the wire. It resumes if `resume` fits.
     pub fn client(
-        tls: &tls::ClientConfig,
+        tls: &tls::ClientTls,
         server_name: &str,
         params: Vec<u8>,
         initial_dcid: &ConnectionId,
@@ -144,7 +144,7 @@ impl Handshake {
     /// `params` are its transport parameters as they go on the wire.
     #[allow(clippy::unnecessary_wraps, reason = "as for a client")]
     pub fn server(
-        tls: &tls::ServerConfig,
+        tls: &tls::ServerTls,
         params: Vec<u8>,
         initial_dcid: &ConnectionId,
     ) -> Result<Self, tls::ConfigError> {

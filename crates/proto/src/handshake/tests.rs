@@ -1,7 +1,7 @@
 //! Two handshakes that exchange CRYPTO frames in memory.
 
 use super::tls::{
-    ClientAuth, ClientConfig, Fingerprint, Identity, KeyPair, ServerConfig, ServerResumption, fixed,
+    ClientAuth, ClientTls, Fingerprint, Identity, KeyPair, ServerResumption, ServerTls, fixed,
 };
 use super::{Handshake, KeyUpdateRefused, Level, OpenError};
 use crate::error::TransportError;
@@ -28,13 +28,13 @@ pub(super) fn key_pair(seed: u8) -> KeyPair {
     KeyPair::generate(&fixed::provider(None), [seed; 32]).unwrap()
 }
 
-pub(super) fn server_config() -> ServerConfig {
-    let builder = ServerConfig::with_raw_key(fixed::provider(None), &key_pair(1));
+pub(super) fn server_config() -> ServerTls {
+    let builder = ServerTls::with_raw_key(fixed::provider(None), &key_pair(1));
     builder.alpn(ALPN).build().unwrap()
 }
 
-pub(super) fn client_config() -> ClientConfig {
-    let builder = ClientConfig::pinned(fixed::provider(None), key_pair(1).fingerprint());
+pub(super) fn client_config() -> ClientTls {
+    let builder = ClientTls::pinned(fixed::provider(None), key_pair(1).fingerprint());
     builder.alpn(ALPN).build().unwrap()
 }
 
@@ -49,7 +49,7 @@ fn cid() -> ConnectionId {
 }
 
 impl Pair {
-    pub(super) fn new(client: &ClientConfig, server: &ServerConfig) -> Self {
+    pub(super) fn new(client: &ClientTls, server: &ServerTls) -> Self {
         Self {
             client: Handshake::client(client, "localhost", b"of client".to_vec(), &cid(), None)
                 .unwrap(),
@@ -166,7 +166,7 @@ impl KeyLog for Log {
 pub(super) fn client_with_logged_secret() -> (Handshake, Vec<u8>) {
     let log = Arc::new(Log::default());
     let provider = fixed::provider(Some(CipherSuite::TLS13_AES_128_GCM_SHA256));
-    let client = ClientConfig::pinned(provider, key_pair(1).fingerprint())
+    let client = ClientTls::pinned(provider, key_pair(1).fingerprint())
         .alpn(ALPN)
         .key_log(Arc::clone(&log) as Arc<_>)
         .build()
@@ -255,20 +255,20 @@ fn a_pinned_raw_public_key_is_accepted() {
 fn a_pinned_certificate_is_accepted_from_a_server_that_also_shows_raw_keys() {
     let (certificate, key) = self_signed();
     let provider = fixed::provider(None);
-    let server = ServerConfig::with_certificates(provider, vec![certificate.clone()], &key)
+    let server = ServerTls::with_certificates(provider, vec![certificate.clone()], &key)
         .unwrap()
         .alpn(ALPN)
         .build()
         .unwrap();
     let pin = Fingerprint::of_certificate(&certificate).unwrap();
 
-    let by_certificate = ClientConfig::pinned_certificate(fixed::provider(None), pin);
+    let by_certificate = ClientTls::pinned_certificate(fixed::provider(None), pin);
     let mut pair = Pair::new(&by_certificate.alpn(ALPN).build().unwrap(), &server);
     pair.run().unwrap();
     assert_through(&pair);
     assert_eq!(pair.client.peer_identity().unwrap(), certificate);
 
-    let by_raw_key = ClientConfig::pinned(fixed::provider(None), pin);
+    let by_raw_key = ClientTls::pinned(fixed::provider(None), pin);
     let mut pair = Pair::new(&by_raw_key.alpn(ALPN).build().unwrap(), &server);
     pair.run().unwrap();
     assert_through(&pair);
@@ -279,7 +279,7 @@ fn a_pinned_certificate_is_accepted_from_a_server_that_also_shows_raw_keys() {
 #[test]
 fn another_key_than_the_pinned_one_is_refused_with_an_alert_that_names_both() {
     let wrong = key_pair(2).fingerprint();
-    let client = ClientConfig::pinned(fixed::provider(None), wrong)
+    let client = ClientTls::pinned(fixed::provider(None), wrong)
         .alpn(ALPN)
         .build()
         .unwrap();
@@ -301,7 +301,7 @@ fn another_key_than_the_pinned_one_is_refused_with_an_alert_that_names_both() {
 #[test]
 fn a_client_that_wants_a_certificate_is_refused_by_a_server_without_one() {
     let pin = key_pair(1).fingerprint();
-    let client = ClientConfig::pinned_certificate(fixed::provider(None), pin);
+    let client = ClientTls::pinned_certificate(fixed::provider(None), pin);
     let client = client.alpn(ALPN).build().unwrap();
     let (side, error) = Pair::new(&client, &server_config()).run().unwrap_err();
     assert_eq!(
@@ -313,7 +313,7 @@ fn a_client_that_wants_a_certificate_is_refused_by_a_server_without_one() {
 #[test]
 fn no_application_protocol_in_common_is_error_0x178() {
     let pin = key_pair(1).fingerprint();
-    let client = ClientConfig::pinned(fixed::provider(None), pin).alpn(&[b"other"]);
+    let client = ClientTls::pinned(fixed::provider(None), pin).alpn(&[b"other"]);
     let mut pair = Pair::new(&client.build().unwrap(), &server_config());
     let (side, error) = pair.run().unwrap_err();
     assert_eq!((side, error.code.0), (Side::Server, 0x178));
@@ -323,7 +323,7 @@ fn no_application_protocol_in_common_is_error_0x178() {
 fn certificates_of_an_authority_identify_both_sides() {
     let (root, certificate, key) = authority();
     let server =
-        ServerConfig::with_certificates(fixed::provider(None), vec![certificate.clone()], &key)
+        ServerTls::with_certificates(fixed::provider(None), vec![certificate.clone()], &key)
             .unwrap()
             .alpn(ALPN)
             .client_auth(ClientAuth::Ca {
@@ -332,7 +332,7 @@ fn certificates_of_an_authority_identify_both_sides() {
             })
             .build()
             .unwrap();
-    let client = || ClientConfig::with_roots(fixed::provider(None), vec![root.clone()], clock());
+    let client = || ClientTls::with_roots(fixed::provider(None), vec![root.clone()], clock());
     let key = KeyPair::from_pkcs8_der(&fixed::provider(None), &key).unwrap();
     let identity = Identity::Certificates {
         chain: vec![certificate.clone()],
@@ -368,7 +368,7 @@ fn configurations_of_the_tls_library_are_taken_as_they_are() {
             .with_root_certificates(roots.clone())
             .with_no_client_auth();
         tls.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        ClientConfig::from_rustls(tls)
+        ClientTls::from_rustls(tls)
     };
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key);
     let mut server = rustls::ServerConfig::builder_with_details(fixed::provider(None), clock())
@@ -377,10 +377,10 @@ fn configurations_of_the_tls_library_are_taken_as_they_are() {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.into()], key.into())
         .unwrap();
-    let nameless = ServerConfig::from_rustls(server.clone());
+    let nameless = ServerTls::from_rustls(server.clone());
     assert_eq!(nameless.unwrap_err(), super::tls::ConfigError::NoAlpn);
     server.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
-    let server = ServerConfig::from_rustls(server).unwrap();
+    let server = ServerTls::from_rustls(server).unwrap();
 
     let mut pair = Pair::new(&client(ALPN).unwrap(), &server);
     pair.run().unwrap();
@@ -398,14 +398,14 @@ fn clients_known_by_certificates_that_expire_get_no_tickets() {
     };
     for (auth, resumes) in [(ClientAuth::None, true), (by_certificate, false)] {
         let chain = vec![certificate.clone()];
-        let server = ServerConfig::with_certificates(fixed::provider(None), chain.clone(), &key);
+        let server = ServerTls::with_certificates(fixed::provider(None), chain.clone(), &key);
         let server = server.unwrap().alpn(ALPN).client_auth(auth);
         let server = server.resumption(ServerResumption {
             clock: clock(),
             early_data: true,
         });
         let key = KeyPair::from_pkcs8_der(&fixed::provider(None), &key).unwrap();
-        let client = ClientConfig::with_roots(fixed::provider(None), vec![root.clone()], clock())
+        let client = ClientTls::with_roots(fixed::provider(None), vec![root.clone()], clock())
             .alpn(ALPN)
             .identity(Identity::Certificates { chain, key })
             .resumption(true);
@@ -418,9 +418,9 @@ fn clients_known_by_certificates_that_expire_get_no_tickets() {
 #[test]
 fn a_certificate_that_is_not_valid_yet_is_refused() {
     let (root, certificate, key) = authority();
-    let server = ServerConfig::with_certificates(fixed::provider(None), vec![certificate], &key);
+    let server = ServerTls::with_certificates(fixed::provider(None), vec![certificate], &key);
     let server = server.unwrap().alpn(ALPN).build().unwrap();
-    let client = ClientConfig::with_roots(fixed::provider(None), vec![root], Arc::new(Clock(1)));
+    let client = ClientTls::with_roots(fixed::provider(None), vec![root], Arc::new(Clock(1)));
     let client = client.alpn(ALPN).build().unwrap();
     let (side, error) = Pair::new(&client, &server).run().unwrap_err();
     assert_eq!(
@@ -432,13 +432,13 @@ fn a_certificate_that_is_not_valid_yet_is_refused() {
 #[test]
 fn clients_are_admitted_by_pinned_keys() {
     let pins = vec![key_pair(5).fingerprint(), key_pair(6).fingerprint()];
-    let server = ServerConfig::with_raw_key(fixed::provider(None), &key_pair(1))
+    let server = ServerTls::with_raw_key(fixed::provider(None), &key_pair(1))
         .alpn(ALPN)
         .client_auth(ClientAuth::Pinned(pins))
         .build()
         .unwrap();
     let client = |key| {
-        ClientConfig::pinned(fixed::provider(None), key_pair(1).fingerprint())
+        ClientTls::pinned(fixed::provider(None), key_pair(1).fingerprint())
             .alpn(ALPN)
             .identity(Identity::RawKey(key_pair(key)))
             .build()
@@ -542,9 +542,9 @@ fn a_server_may_ask_for_another_client_hello() {
     use rustls::crypto::ring::kx_group::{SECP256R1, X25519};
     let mut groups = Arc::unwrap_or_clone(fixed::provider(None));
     groups.kx_groups = vec![SECP256R1, X25519];
-    let client = ClientConfig::pinned(Arc::new(groups.clone()), key_pair(1).fingerprint());
+    let client = ClientTls::pinned(Arc::new(groups.clone()), key_pair(1).fingerprint());
     groups.kx_groups = vec![X25519];
-    let server = ServerConfig::with_raw_key(Arc::new(groups), &key_pair(1));
+    let server = ServerTls::with_raw_key(Arc::new(groups), &key_pair(1));
     let (client, server) = (client.alpn(ALPN).build(), server.alpn(ALPN).build());
     let mut pair = Pair::new(&client.unwrap(), &server.unwrap());
     assert!(deliver(&mut pair.client, &mut pair.server).unwrap());
@@ -739,23 +739,22 @@ fn a_configuration_that_cannot_work_is_refused_when_it_is_built() {
     let provider = || fixed::provider(None);
     let pin = key_pair(1).fingerprint();
     assert_eq!(
-        ClientConfig::pinned(provider(), pin).build().err(),
+        ClientTls::pinned(provider(), pin).build().err(),
         Some(ConfigError::NoAlpn)
     );
-    let no_pins = ServerConfig::with_raw_key(provider(), &key_pair(1))
+    let no_pins = ServerTls::with_raw_key(provider(), &key_pair(1))
         .alpn(ALPN)
         .client_auth(ClientAuth::Pinned(Vec::new()));
     assert_eq!(no_pins.build().err(), Some(ConfigError::NoPin));
     let (certificate, _) = self_signed();
     let other = key_pair(1);
-    let mismatch =
-        ServerConfig::with_certificates(provider(), vec![certificate], other.pkcs8_der());
+    let mismatch = ServerTls::with_certificates(provider(), vec![certificate], other.pkcs8_der());
     assert_eq!(
         mismatch.unwrap().alpn(ALPN).build().err(),
         Some(ConfigError::KeyMismatch)
     );
     let chacha = fixed::provider(Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256));
-    let no_suite = ClientConfig::pinned(chacha, pin).alpn(ALPN).build();
+    let no_suite = ClientTls::pinned(chacha, pin).alpn(ALPN).build();
     assert_eq!(no_suite.err(), Some(ConfigError::NoInitialSuite));
     let bad_name = Handshake::client(&client_config(), "not a name", Vec::new(), &cid(), None);
     assert_eq!(

@@ -154,7 +154,7 @@ fn root_store(roots: &[Vec<u8>]) -> Result<Arc<RootCertStore>, ConfigError> {
 /// in [`config::ClientConfig`](crate::config::ClientConfig), which holds one of these. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct ClientConfig {
+pub struct ClientTls {
     tls: Arc<rustls::ClientConfig>,
     initial: InitialSuite,
     provider: Arc<CryptoProvider>,
@@ -164,7 +164,7 @@ pub struct ClientConfig {
     trust: [u8; 32],
 }
 
-impl ClientConfig {
+impl ClientTls {
     /// Takes a configuration of rustls as it is: whom it trusts, who it is, its application
     /// protocols, its key log. Sessions are not resumed: that needs a configuration made by the
     /// other functions.
@@ -193,17 +193,14 @@ impl ClientConfig {
     }
 
     /// Accepts only the server whose raw public key (RFC 7250) has this fingerprint.
-    pub fn pinned(provider: Arc<CryptoProvider>, pin: Fingerprint) -> ClientConfigBuilder {
-        ClientConfigBuilder::new(provider, Trust::Pin { pin, raw: true })
+    pub fn pinned(provider: Arc<CryptoProvider>, pin: Fingerprint) -> ClientTlsBuilder {
+        ClientTlsBuilder::new(provider, Trust::Pin { pin, raw: true })
     }
 
     /// Accepts only a server whose certificate, by whomever signed, certifies the key with this
     /// fingerprint: for servers that do not know raw public keys.
-    pub fn pinned_certificate(
-        provider: Arc<CryptoProvider>,
-        pin: Fingerprint,
-    ) -> ClientConfigBuilder {
-        ClientConfigBuilder::new(provider, Trust::Pin { pin, raw: false })
+    pub fn pinned_certificate(provider: Arc<CryptoProvider>, pin: Fingerprint) -> ClientTlsBuilder {
+        ClientTlsBuilder::new(provider, Trust::Pin { pin, raw: false })
     }
 
     /// Accepts servers with a certificate for their name that leads to one of `roots` (in DER) and
@@ -212,8 +209,8 @@ impl ClientConfig {
         provider: Arc<CryptoProvider>,
         roots: Vec<Vec<u8>>,
         clock: Arc<dyn TimeProvider>,
-    ) -> ClientConfigBuilder {
-        ClientConfigBuilder::new(provider, Trust::Roots { roots, clock })
+    ) -> ClientTlsBuilder {
+        ClientTlsBuilder::new(provider, Trust::Roots { roots, clock })
     }
 
     /// Whether packets of paths other than 0 can be protected.
@@ -232,9 +229,9 @@ impl ClientConfig {
     }
 }
 
-impl fmt::Debug for ClientConfig {
+impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientConfig").finish_non_exhaustive()
+        f.debug_struct("ClientTls").finish_non_exhaustive()
     }
 }
 
@@ -250,10 +247,10 @@ enum Trust {
     },
 }
 
-/// Builds a [`ClientConfig`].
+/// Builds a [`ClientTls`].
 #[derive(Debug)]
 #[must_use]
-pub struct ClientConfigBuilder {
+pub struct ClientTlsBuilder {
     provider: Arc<CryptoProvider>,
     trust: Trust,
     alpn: Vec<Vec<u8>>,
@@ -262,7 +259,7 @@ pub struct ClientConfigBuilder {
     remembers: bool,
 }
 
-impl ClientConfigBuilder {
+impl ClientTlsBuilder {
     fn new(provider: Arc<CryptoProvider>, trust: Trust) -> Self {
         Self {
             provider,
@@ -300,7 +297,7 @@ impl ClientConfigBuilder {
     }
 
     /// Checks everything once, for all connections.
-    pub fn build(self) -> Result<ClientConfig, ConfigError> {
+    pub fn build(self) -> Result<ClientTls, ConfigError> {
         let initial = initial_suite(&self.provider)?;
         let alpn = checked_alpn(self.alpn)?;
         let trust = trust_digest(&self.trust, self.identity.as_ref());
@@ -336,7 +333,7 @@ impl ClientConfigBuilder {
         tls.alpn_protocols = alpn;
         tls.key_log = self.key_log;
         tls.resumption = Resumption::disabled();
-        Ok(ClientConfig {
+        Ok(ClientTls {
             tls: Arc::new(tls),
             initial,
             provider,
@@ -406,7 +403,7 @@ fn trust_digest(trust: &Trust, identity: Option<&Identity>) -> [u8; 32] {
 /// The TLS part of a server's settings: who it is, whom it admits. What else it needs is in
 /// [`config::ServerConfig`](crate::config::ServerConfig), which holds one of these. Cheap to clone.
 #[derive(Clone)]
-pub struct ServerConfig {
+pub struct ServerTls {
     /// By whether the server shows a raw key, and whether the client does.
     variants: [[Option<Arc<rustls::ServerConfig>>; 2]; 2],
     initial: InitialSuite,
@@ -416,7 +413,7 @@ pub struct ServerConfig {
     client: Origin,
 }
 
-impl ServerConfig {
+impl ServerTls {
     /// Takes a configuration of rustls as it is: its certificates, which clients it admits, its
     /// application protocols, its key log. It gives no tickets: that needs a configuration made by
     /// the other functions.
@@ -441,8 +438,8 @@ impl ServerConfig {
     }
 
     /// Shows the bare public key (RFC 7250). Only clients that ask for one get through.
-    pub fn with_raw_key(provider: Arc<CryptoProvider>, key: &KeyPair) -> ServerConfigBuilder {
-        ServerConfigBuilder::new(provider, Identity::RawKey(key.clone()))
+    pub fn with_raw_key(provider: Arc<CryptoProvider>, key: &KeyPair) -> ServerTlsBuilder {
+        ServerTlsBuilder::new(provider, Identity::RawKey(key.clone()))
     }
 
     /// Shows the certificates (in DER, leaf first), or the bare public key to a client that asks
@@ -451,9 +448,9 @@ impl ServerConfig {
         provider: Arc<CryptoProvider>,
         chain: Vec<Vec<u8>>,
         key: &[u8],
-    ) -> Result<ServerConfigBuilder, ConfigError> {
+    ) -> Result<ServerTlsBuilder, ConfigError> {
         let key = KeyPair::from_pkcs8_der(&provider, key)?;
-        Ok(ServerConfigBuilder::new(
+        Ok(ServerTlsBuilder::new(
             provider,
             Identity::Certificates { chain, key },
         ))
@@ -499,16 +496,16 @@ impl ServerConfig {
     }
 }
 
-impl fmt::Debug for ServerConfig {
+impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerConfig").finish_non_exhaustive()
+        f.debug_struct("ServerTls").finish_non_exhaustive()
     }
 }
 
-/// Builds a [`ServerConfig`].
+/// Builds a [`ServerTls`].
 #[derive(Debug)]
 #[must_use]
-pub struct ServerConfigBuilder {
+pub struct ServerTlsBuilder {
     provider: Arc<CryptoProvider>,
     identity: Identity,
     alpn: Vec<Vec<u8>>,
@@ -528,7 +525,7 @@ pub struct ServerResumption {
     pub early_data: bool,
 }
 
-impl ServerConfigBuilder {
+impl ServerTlsBuilder {
     fn new(provider: Arc<CryptoProvider>, identity: Identity) -> Self {
         Self {
             provider,
@@ -567,7 +564,7 @@ impl ServerConfigBuilder {
     }
 
     /// Checks everything once, for all connections.
-    pub fn build(self) -> Result<ServerConfig, ConfigError> {
+    pub fn build(self) -> Result<ServerTls, ConfigError> {
         let initial = initial_suite(&self.provider)?;
         let alpn = checked_alpn(self.alpn.clone())?;
         let (raw, certified) = match &self.identity {
@@ -606,7 +603,7 @@ impl ServerConfigBuilder {
                 *cell = Some(Arc::new(tls));
             }
         }
-        Ok(ServerConfig {
+        Ok(ServerTls {
             variants,
             initial,
             tickets: resumption.map(|_| Arc::default()),

@@ -30,8 +30,8 @@ const MAX_STEPS: usize = 80;
 const MAX_AT_ONCE: usize = 20_000;
 
 /// One pair of TLS settings for all: keys take longer to make than a handshake.
-fn tls_configs() -> (tls::ClientConfig, tls::ServerConfig) {
-    static CONFIGS: OnceLock<(tls::ClientConfig, tls::ServerConfig)> = OnceLock::new();
+fn tls_configs() -> (tls::ClientTls, tls::ServerTls) {
+    static CONFIGS: OnceLock<(tls::ClientTls, tls::ServerTls)> = OnceLock::new();
     CONFIGS.get_or_init(tls_pair).clone()
 }
 

@@ -14,14 +14,14 @@ const ONE_WAY: Duration = Duration::from_millis(100);
 /// A client and a server that can resume their sessions, or cannot.
 fn configs(resumption: bool) -> (ClientConfig, ServerConfig) {
     let key = KeyPair::generate(&provider(), [7; 32]).expect("a key");
-    let mut server = tls::ServerConfig::with_raw_key(provider(), &key).alpn(&[b"test"]);
+    let mut server = tls::ServerTls::with_raw_key(provider(), &key).alpn(&[b"test"]);
     if resumption {
         server = server.resumption(ServerResumption {
             clock: Arc::new(DefaultTimeProvider),
             early_data: true,
         });
     }
-    let client = tls::ClientConfig::pinned(provider(), key.fingerprint()).alpn(&[b"test"]);
+    let client = tls::ClientTls::pinned(provider(), key.fingerprint()).alpn(&[b"test"]);
     let client = client.resumption(resumption).build().expect("a client");
     let server = server.build().expect("a server");
     (ClientConfig::new(client), ServerConfig::new(server))

@@ -48,8 +48,8 @@ fn key(seed: u8) -> KeyPair {
     KeyPair::generate(&provider(), [seed; 32]).expect("a key")
 }
 
-fn client_tls(pin: Fingerprint, identity: Option<u8>) -> tls::ClientConfig {
-    let builder = tls::ClientConfig::pinned(provider(), pin).alpn(&[b"test"]);
+fn client_tls(pin: Fingerprint, identity: Option<u8>) -> tls::ClientTls {
+    let builder = tls::ClientTls::pinned(provider(), pin).alpn(&[b"test"]);
     let builder = match identity {
         Some(seed) => builder.identity(Identity::RawKey(key(seed))),
         None => builder,
@@ -80,7 +80,7 @@ impl House {
         early_data: bool,
     ) -> Self {
         let wall = Arc::new(Wall::default());
-        let server = tls::ServerConfig::with_raw_key(crypto, &key(7))
+        let server = tls::ServerTls::with_raw_key(crypto, &key(7))
             .alpn(&[b"test"])
             .client_auth(auth)
             .resumption(ServerResumption {

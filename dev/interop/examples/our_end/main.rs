@@ -80,7 +80,7 @@ async fn serve(options: &Options) -> Outcome<bool> {
     let Ends::Server { cert, key, listen } = &options.ends else {
         return Err("no server".into());
     };
-    let tls = tls::ServerConfig::with_certificates(provider(), vec![cert.clone()], key)?;
+    let tls = tls::ServerTls::with_certificates(provider(), vec![cert.clone()], key)?;
     let mut config = ServerConfig::new(tls.alpn(&[ALPN]).build()?);
     config.transport = Arc::new(options.transport()?);
     if options.retry {
@@ -140,7 +140,7 @@ async fn connect(options: &Options, endpoint: &Endpoint) -> Outcome<Connection> 
         return Err("no client".into());
     };
     let pin = fingerprint(cert).ok_or("the certificate cannot be read")?;
-    let tls = tls::ClientConfig::pinned_certificate(provider(), tls::Fingerprint(pin));
+    let tls = tls::ClientTls::pinned_certificate(provider(), tls::Fingerprint(pin));
     let mut config = ClientConfig::new(tls.alpn(&[ALPN]).build()?);
     config.transport = Arc::new(options.transport()?);
     if !options.uplinks.is_empty() {

@@ -182,7 +182,7 @@ impl Default for Setup {
 impl Setup {
     fn config(self, certificate: &Certificate) -> ServerConfig {
         let chain = vec![certificate.der.clone()];
-        let tls = tls::ServerConfig::with_certificates(provider(), chain, &certificate.key);
+        let tls = tls::ServerTls::with_certificates(provider(), chain, &certificate.key);
         let mut tls = tls.unwrap().alpn(&[ALPN]);
         if self.resumption {
             tls = tls.resumption(tls::ServerResumption {
@@ -327,7 +327,7 @@ impl Client {
         let socket = endpoint
             .add_socket(&SocketConfig::path(local, None))
             .unwrap();
-        let tls = tls::ClientConfig::pinned_certificate(provider(), tls::Fingerprint(pin));
+        let tls = tls::ClientTls::pinned_certificate(provider(), tls::Fingerprint(pin));
         let mut config = ClientConfig::new(tls.alpn(&[ALPN]).build().unwrap());
         config.transport = Arc::new(transport);
         let connecting = endpoint.connect_over(socket, server, SERVER_NAME, config);

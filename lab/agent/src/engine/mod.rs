@@ -133,7 +133,7 @@ impl Host {
         let mut identity = None;
         if job.role == Role::Server {
             let own = Identity::generate().map_err(|error| error.to_string())?;
-            let tls = tls::ServerConfig::with_raw_key(provider(), own.key()).alpn(&[ALPN]);
+            let tls = tls::ServerTls::with_raw_key(provider(), own.key()).alpn(&[ALPN]);
             let mut config = ServerConfig::new(tls.build().map_err(|error| error.to_string())?);
             config.transport = Arc::clone(&transport);
             builder = builder.server(config);
@@ -308,7 +308,7 @@ impl Host {
         };
         let pin = key.parse();
         let pin = pin.map_err(|error| format!("the server's key `{key}`: {error}"))?;
-        let tls = tls::ClientConfig::pinned(provider(), pin).alpn(&[ALPN]);
+        let tls = tls::ClientTls::pinned(provider(), pin).alpn(&[ALPN]);
         let mut config = ClientConfig::new(tls.build().map_err(|error| error.to_string())?);
         config.transport = Arc::clone(&self.transport);
         Ok(config)

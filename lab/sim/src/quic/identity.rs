@@ -19,10 +19,10 @@ pub const SERVER_NAME: &str = "server.sim";
 pub fn configs(client: TransportConfig, server: TransportConfig) -> (ClientConfig, ServerConfig) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = tls::KeyPair::generate(&provider, [7; 32]).expect("an Ed25519 key");
-    let server_tls = tls::ServerConfig::with_raw_key(provider.clone(), &key)
+    let server_tls = tls::ServerTls::with_raw_key(provider.clone(), &key)
         .alpn(&[ALPN])
         .build();
-    let client_tls = tls::ClientConfig::pinned(provider, key.fingerprint())
+    let client_tls = tls::ClientTls::pinned(provider, key.fingerprint())
         .alpn(&[ALPN])
         .build();
     let mut client_config = ClientConfig::new(client_tls.expect("a client configuration"));

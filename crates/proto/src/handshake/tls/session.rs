@@ -3,7 +3,7 @@
 use super::protect::{DirectionKeys, Keys, Secrets};
 use super::resume::{self, Collector, SavedSession};
 use super::tickets::View;
-use super::{ClientConfig, ConfigError, ServerConfig};
+use super::{ClientTls, ConfigError, ServerTls};
 use crate::error::TransportError;
 use crate::resumption::{Remembered, Resume};
 use anabranch_wire::params::TransportParameters;
@@ -45,7 +45,7 @@ pub(crate) struct Running {
 }
 
 pub(crate) struct Listening {
-    config: ServerConfig,
+    config: ServerTls,
     params: Vec<u8>,
     hello: Vec<u8>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Listening {
 impl Session {
     /// Resumes if `resume` fits; then early data may be possible.
     pub(crate) fn client(
-        config: &ClientConfig,
+        config: &ClientTls,
         server_name: &str,
         params: Vec<u8>,
         resume: Option<&Resume>,
@@ -82,7 +82,7 @@ impl Session {
         })))
     }
 
-    pub(crate) fn server(config: &ServerConfig, params: Vec<u8>) -> Self {
+    pub(crate) fn server(config: &ServerTls, params: Vec<u8>) -> Self {
         Self::Listening(Box::new(Listening {
             config: config.clone(),
             params,

@@ -196,12 +196,12 @@ pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-pub fn tls_pair() -> (tls::ClientConfig, tls::ServerConfig) {
+pub fn tls_pair() -> (tls::ClientTls, tls::ServerTls) {
     let key = tls::KeyPair::generate(&provider(), [7; 32]).expect("a key");
-    let server = tls::ServerConfig::with_raw_key(provider(), &key)
+    let server = tls::ServerTls::with_raw_key(provider(), &key)
         .alpn(&[b"test"])
         .build();
-    let client = tls::ClientConfig::pinned(provider(), key.fingerprint())
+    let client = tls::ClientTls::pinned(provider(), key.fingerprint())
         .alpn(&[b"test"])
         .build();
     (

@@ -58,7 +58,7 @@ pub struct Setup {
     /// The token in its Initial packets.
     pub token: Vec<u8>,
     /// What a scripted client resumes, and the TLS settings of both that go with it.
-    pub resume: Option<(Resume, tls::ClientConfig, tls::ServerConfig)>,
+    pub resume: Option<(Resume, tls::ClientTls, tls::ServerTls)>,
 }
 
 impl Default for Setup {
@@ -76,8 +76,8 @@ impl Default for Setup {
 }
 
 /// One pair of TLS settings for all: keys take longer to make than a handshake.
-pub fn tls_configs() -> (tls::ClientConfig, tls::ServerConfig) {
-    static CONFIGS: OnceLock<(tls::ClientConfig, tls::ServerConfig)> = OnceLock::new();
+pub fn tls_configs() -> (tls::ClientTls, tls::ServerTls) {
+    static CONFIGS: OnceLock<(tls::ClientTls, tls::ServerTls)> = OnceLock::new();
     CONFIGS.get_or_init(tls_pair).clone()
 }
 

@@ -30,7 +30,7 @@ impl Stack for Anabranch {
                 tokio::spawn(serve(connection));
             }
         });
-        let config = tls::ClientConfig::pinned(provider(), identity.fingerprint());
+        let config = tls::ClientTls::pinned(provider(), identity.fingerprint());
         Self {
             client: Endpoint::client().unwrap(),
             config: ClientConfig::new(config.alpn(&[ALPN]).build().unwrap()),

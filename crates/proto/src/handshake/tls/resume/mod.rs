@@ -15,7 +15,7 @@
 mod tap;
 
 use super::verify::PinVerifier;
-use super::{ClientConfig, CryptoProvider, KeyPair, NoClock};
+use super::{ClientTls, CryptoProvider, KeyPair, NoClock};
 use crate::resumption::MAX_STATES;
 use crate::time::Duration;
 use anabranch_wire::cursor::Reader;
@@ -159,7 +159,7 @@ impl Collector {
 /// The configuration that resumes `saved`, `age` after its ticket came; `None` if the configuration
 /// would not trust that server, or if the session is over.
 pub(super) fn resuming(
-    config: &ClientConfig,
+    config: &ClientTls,
     name: &ServerName<'static>,
     saved: &SavedSession,
     age: Duration,
@@ -179,7 +179,7 @@ pub(super) fn resuming(
 }
 
 fn rehearse(
-    config: &ClientConfig,
+    config: &ClientTls,
     tls: rustls::ClientConfig,
     name: &ServerName<'static>,
     saved: &SavedSession,
@@ -231,7 +231,7 @@ fn hand_over(
 
 /// A server that shows what the real one showed.
 fn stand_in(
-    config: &ClientConfig,
+    config: &ClientTls,
     raw_client: bool,
     saved: &SavedSession,
     key: &KeyPair,
