@@ -428,6 +428,11 @@ impl Connection {
             .find_map(|(path, stats)| (path == id).then_some(stats))
     }
 
+    /// What the engine knows of a path, also of one that was given up, until it is discarded.
+    pub(crate) fn known_path(&self, id: PathId) -> Option<PathStats> {
+        self.holder.look(|connection| connection.path_stats(id))?
+    }
+
     /// The connection's counters, or their final values if it ended.
     pub fn stats(&self) -> ConnectionStats {
         self.snapshot().0

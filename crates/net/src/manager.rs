@@ -510,12 +510,8 @@ impl Task {
                 let Some(connection) = self.connection.upgrade() else {
                     return;
                 };
-                let paths = connection.paths();
-                let paths: Vec<(PathId, Seen)> = paths
-                    .iter()
-                    .map(|(id, stats)| (*id, Seen::from(stats)))
-                    .collect();
-                self.table.on_missed(&paths, now);
+                let seen = |path| connection.known_path(path).as_ref().map(Seen::from);
+                self.table.on_missed(seen, now);
             }
         }
     }

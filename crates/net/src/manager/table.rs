@@ -342,9 +342,8 @@ impl Table {
         self.abandon_lost();
     }
 
-    /// Notices were missed: `paths` is the state the connection reports.
-    pub(super) fn on_missed(&mut self, paths: &[(PathId, Seen)], now: Instant) {
-        let seen = |path: PathId| paths.iter().find(|(id, _)| *id == path).map(|(_, s)| *s);
+    /// Notices were missed: `seen` tells what the connection says of a path that it knows.
+    pub(super) fn on_missed(&mut self, seen: impl Fn(PathId) -> Option<Seen>, now: Instant) {
         let known: Vec<PathId> = self
             .entries
             .iter()

@@ -45,6 +45,15 @@ fn abandoned(id: u32) -> PathNotice {
     }
 }
 
+/// What a connection says of these paths, and that it knows no others.
+fn told<const N: usize>(paths: [(PathId, Seen); N]) -> impl Fn(PathId) -> Option<Seen> {
+    move |path| {
+        paths
+            .iter()
+            .find_map(|(id, seen)| (*id == path).then_some(*seen))
+    }
+}
+
 fn states(table: &Table) -> Vec<EntryState> {
     table
         .entries()
@@ -227,7 +236,7 @@ async fn missed_notices_are_made_up_for_by_looking() {
     let now = Instant::now();
     let mut table = two(now);
     table.on_opening(1, PathId(1), SocketId(1));
-    table.on_missed(&[(PathId(1), Seen::Active)], now);
+    table.on_missed(told([(PathId(1), Seen::Active)]), now);
     assert_eq!(
         states(&table),
         [
@@ -242,12 +251,14 @@ async fn a_missed_doubt_and_a_missed_recovery_are_made_up_for() {
     let now = Instant::now();
     let mut table = two_open(now);
     let (first, second) = (PathId(0), PathId(1));
-    table.on_missed(&[(first, Seen::Active), (second, Seen::Doubtful)], now);
+    let told_of = [(first, Seen::Active), (second, Seen::Doubtful)];
+    table.on_missed(told(told_of), now);
     assert_eq!(
         states(&table),
         [EntryState::Open(first), EntryState::Silent(second)]
     );
-    table.on_missed(&[(first, Seen::Doubtful), (second, Seen::Active)], now);
+    let told_of = [(first, Seen::Doubtful), (second, Seen::Active)];
+    table.on_missed(told(told_of), now);
     assert_eq!(
         states(&table),
         [EntryState::Silent(first), EntryState::Open(second)]
@@ -267,7 +278,7 @@ async fn a_lost_path_is_abandoned_even_if_the_recovery_of_the_other_was_missed()
     assert_eq!(table.next_request(now), Some(doubt));
     assert_eq!(table.next_request(now), None, "no path would carry it");
     let seen = [(PathId(0), Seen::Doubtful), (PathId(1), Seen::Active)];
-    table.on_missed(&seen, now);
+    table.on_missed(told(seen), now);
     let abandon = Request::Abandon { path: PathId(0) };
     assert_eq!(table.next_request(now), Some(abandon));
 }
@@ -278,7 +289,7 @@ async fn missed_notices_close_the_sockets_of_discarded_paths_only() {
     let mut table = two_open(now);
     table.on_notice(abandoned(0), now);
     table.on_notice(abandoned(1), now);
-    table.on_missed(&[(PathId(1), Seen::Closing)], now);
+    table.on_missed(told([(PathId(1), Seen::Closing)]), now);
     let removed = Request::RemoveSocket {
         socket: SocketId(0),
     };
