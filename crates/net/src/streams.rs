@@ -3,7 +3,7 @@
 use crate::connection::Holder;
 use crate::engine;
 use crate::error::{ReadError, ReadExactError, ReadToEndError, WriteError};
-use crate::state::SendEnd;
+use crate::state::{SendEnd, Tracked};
 use anabranch_proto::wire::{ErrorCode, StreamId};
 use bytes::{Buf, Bytes, BytesMut};
 use std::future::poll_fn;
@@ -197,15 +197,19 @@ impl SendStream {
 
 impl Drop for SendStream {
     fn drop(&mut self) {
-        let (id, ended) = (self.id, self.ended);
-        self.holder.act_for_drop(|tracked, connection| {
+        let id = self.id;
+        let forget = |tracked: &mut Tracked| {
             if let Some(sending) = tracked.sending.remove(&id) {
                 sending.watchers.into_iter().for_each(Waker::wake);
             }
+        };
+        if self.ended {
+            return self.holder.tracked(forget);
+        }
+        self.holder.act_for_drop(|tracked, connection| {
+            forget(tracked);
             // An error means that the peer stopped the stream and the engine has already reset it.
-            connection
-                .filter(|_| !ended)
-                .is_some_and(|connection| connection.reset(id, 0).is_ok())
+            connection.is_some_and(|connection| connection.reset(id, 0).is_ok())
         });
     }
 }
@@ -372,13 +376,16 @@ impl RecvStream {
 
 impl Drop for RecvStream {
     fn drop(&mut self) {
-        let (id, ended) = (self.id, self.ended);
+        let id = self.id;
+        let forget = |tracked: &mut Tracked| tracked.receiving.remove(&id);
+        if self.ended {
+            self.holder.tracked(forget);
+            return;
+        }
         self.holder.act_for_drop(|tracked, connection| {
-            tracked.receiving.remove(&id);
+            forget(tracked);
             // An error means that everything was already received or reset.
-            connection
-                .filter(|_| !ended)
-                .is_some_and(|connection| connection.stop(id, 0).is_ok())
+            connection.is_some_and(|connection| connection.stop(id, 0).is_ok())
         });
     }
 }

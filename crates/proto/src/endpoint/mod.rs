@@ -308,10 +308,10 @@ impl Endpoint {
 
     /// A connection, to command. It is drained with the next poll.
     pub fn connection_mut(&mut self, handle: Handle) -> Option<&mut Connection> {
-        self.touch(handle);
-        let connection = &mut self.connections.get_mut(&handle)?.connection;
-        connection.expect_command();
-        Some(connection)
+        let member = self.connections.get_mut(&handle)?;
+        touch(member, handle, &mut self.dirty, &mut self.ready);
+        member.connection.expect_command();
+        Some(&mut member.connection)
     }
 
     /// Reads from a stream of a connection, as [`Connection::read`]; `None` if there is no such
