@@ -53,6 +53,7 @@ impl Bbr {
 
     /// Until the pipe was full the rate only rises.
     pub(super) fn pace_with(&mut self, gain: f64) {
+        let gain = gain * self.sent_for_one();
         let rate = (gain * self.bw as f64 * (1.0 - PACING_MARGIN)) as u64;
         if self.bw > 0 && (self.full.reached || rate > self.pacing_rate) {
             self.pacing_rate = rate;

@@ -16,10 +16,17 @@ const STARTUP_LOSS_EVENTS: u32 = 6;
 /// From this many times the lowest RTT on, a queue explains losses. It is what a probe for
 /// bandwidth may cause by itself.
 const QUEUE_SEEN: f64 = 1.25;
+/// What each round leaves of the memory of a link's own losses.
+const OWN_LOSS_MEMORY: f64 = 0.9;
+/// Packets before which nothing is known of them.
+const OWN_LOSS_PACKETS: u64 = 50;
+/// Standard deviations by which a link's own losses may differ from their mean.
+const OWN_LOSS_DEVIATIONS: f64 = 2.0;
 
 /// Loss that a link causes whatever is sent, as radio does: no sign of congestion. Losses are taken
-/// for such while the RTT shows no queue, so the share of who competes for a link stays as it is,
-/// unless its buffer holds less than a quarter of the lowest RTT.
+/// for such while the RTT shows no queue; while it does, as many as the link was seen to lose
+/// without one. So the share of who competes for a link stays as it is, unless its buffer holds
+/// less than a quarter of the lowest RTT.
 pub(super) const RANDOM_LOSS: ParamDoc = ParamDoc {
     key: "random-loss",
     default: "0",
@@ -46,6 +53,26 @@ impl Tolerance {
     }
 }
 
+/// What a link loses by itself: of what was sent while nothing queued, over the last rounds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OwnLoss {
+    lost: f64,
+    arrived: f64,
+}
+
+impl OwnLoss {
+    fn share(self, packet: u64) -> f64 {
+        let sent = self.lost + self.arrived;
+        let is_known = sent >= (OWN_LOSS_PACKETS * packet) as f64;
+        if is_known { self.lost / sent } else { 0.0 }
+    }
+
+    fn start_round(&mut self) {
+        self.lost *= OWN_LOSS_MEMORY;
+        self.arrived *= OWN_LOSS_MEMORY;
+    }
+}
+
 /// Losses of the round and of the recovery period in progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Losses {
@@ -60,6 +87,7 @@ pub(super) struct Losses {
     recovery: Option<Instant>,
     last_loss_delivered: u64,
     between: u64,
+    own: OwnLoss,
     undo: Option<Undo>,
 }
 
@@ -97,6 +125,7 @@ impl Losses {
     pub(super) fn start_round(&mut self) {
         self.round_before = self.events > 0;
         (self.bytes, self.events) = (0, 0);
+        self.own.start_round();
     }
 }
 
@@ -106,15 +135,38 @@ impl Bbr {
     }
 
     fn is_beyond(&self, lost: u64, sent: u64, share: f64) -> bool {
-        lost > SPARED_PACKETS * self.mds && lost as f64 > sent as f64 * share
+        let deviation = (self.own_loss() * sent as f64 * self.mds as f64).sqrt();
+        let most = sent as f64 * share + OWN_LOSS_DEVIATIONS * deviation;
+        lost > SPARED_PACKETS * self.mds && lost as f64 > most
     }
 
     /// The share of loss from which on a probe went too far.
     fn loss_threshold(&self) -> f64 {
+        LOSS_THRESHOLD
+            + if self.is_queue_seen() {
+                self.own_loss()
+            } else {
+                self.tolerance.share
+            }
+    }
+
+    /// The share that the link loses by itself, as far as that is tolerated.
+    pub(super) fn own_loss(&self) -> f64 {
+        self.losses.own.share(self.mds).min(self.tolerance.share)
+    }
+
+    /// How much must be sent for a byte to arrive, while nothing queues.
+    pub(super) fn sent_for_one(&self) -> f64 {
         if self.is_queue_seen() {
-            LOSS_THRESHOLD
+            1.0
         } else {
-            LOSS_THRESHOLD + self.tolerance.share
+            1.0 / (1.0 - self.own_loss())
+        }
+    }
+
+    pub(super) fn on_arrived(&mut self, bytes: u64) {
+        if !self.is_queue_seen() {
+            self.losses.own.arrived += bytes as f64;
         }
     }
 
@@ -130,7 +182,7 @@ impl Bbr {
             let sent = self.latest.inflight.saturating_add(round.bytes_lost);
             round.marked
                 || round.bytes_lost as f64 > sent as f64 * self.tolerance.share
-                || self.is_beyond(round.queued, sent, LOSS_THRESHOLD)
+                || self.is_beyond(round.queued, sent, LOSS_THRESHOLD + self.own_loss())
         })
     }
 
@@ -149,6 +201,7 @@ impl Bbr {
         let queued = if self.is_queue_seen() {
             event.bytes_lost
         } else {
+            self.losses.own.lost += event.bytes_lost as f64;
             0
         };
         let round = self.losses.in_round.get_or_insert_default();

@@ -70,7 +70,8 @@ fn told(percent: f64) -> Bbr {
 #[test]
 fn a_link_that_loses_at_random_is_used_if_that_is_told() {
     // Of the rate, what arrives at best is one less the loss.
-    for (one_in, plain_at_most, told_at_least) in [(50, 0.9, 0.9), (25, 0.8, 0.85), (12, 0.6, 0.8)]
+    for (one_in, plain_at_most, told_at_least) in
+        [(50, 0.9, 0.93), (25, 0.8, 0.91), (12, 0.6, 0.87)]
     {
         let link = Link {
             loss_one_in: one_in,
@@ -85,6 +86,29 @@ fn a_link_that_loses_at_random_is_used_if_that_is_told() {
         assert!(plain < plain_at_most, "one in {one_in}: {plain}");
         assert!(told > told_at_least, "one in {one_in}: {told}");
     }
+}
+
+#[test]
+fn what_a_link_loses_by_itself_is_learnt_without_a_queue_up_to_what_is_told() {
+    let learnt = |percent, one_in: u64, rtt_ms: u64| {
+        let mut bbr = told(percent);
+        bbr.on_ack(&ack(60, 10, PACKET), &[]);
+        for ms in 101..100 + 50 * one_in {
+            if ms % one_in == 0 {
+                bbr.on_congestion(&loss(ms, ms - 50, PACKET), &[]);
+            } else {
+                let mut ack = ack(ms, ms - 50, PACKET);
+                ack.rtt.latest = Duration::from_millis(rtt_ms);
+                bbr.on_ack(&ack, &[]);
+            }
+        }
+        bbr.own_loss()
+    };
+    assert_eq!(learnt(0.0, 25, 50), 0.0, "nothing is told");
+    assert_eq!(learnt(20.0, 25, 100), 0.0, "a queue explains them");
+    let own = learnt(20.0, 25, 50);
+    assert!((0.038..0.042).contains(&own), "{own}");
+    assert_eq!(learnt(5.0, 10, 50), 0.05);
 }
 
 #[test]
