@@ -30,7 +30,7 @@ pub(super) enum State {
     Refill,
     /// Faster than the bandwidth, to see whether there is more.
     Up,
-    /// Almost nothing in flight, to see the RTT without a queue.
+    /// Half as much in flight as the path holds, to see the RTT without a queue.
     ProbeRtt,
 }
 
@@ -140,6 +140,7 @@ impl Bbr {
         self.cycle_started = now;
         self.ack_phase = AckPhase::ProbeStopping;
         self.start_round();
+        self.losses.own.begin(now);
         self.state = State::Down;
     }
 
@@ -167,9 +168,13 @@ impl Bbr {
         }
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(sample.now) => {
+                self.losses.own.end(sample.now);
                 self.start_refill();
             }
-            State::Down if self.is_time_to_cruise() => self.state = State::Cruise,
+            State::Down if self.is_time_to_cruise() => {
+                self.losses.own.end(sample.now);
+                self.state = State::Cruise;
+            }
             State::Refill if self.rounds.start => {
                 self.is_probe_sample = true;
                 self.start_up(sample);
@@ -186,7 +191,8 @@ impl Bbr {
     }
 
     fn is_time_to_cruise(&self) -> bool {
-        self.bytes_in_flight <= self.inflight_with_headroom().min(self.inflight(1.0))
+        let drained = self.inflight(self.sent_for_one());
+        self.bytes_in_flight <= self.inflight_with_headroom().min(drained)
     }
 
     fn check_up_done(&mut self, sample: &Sample) {
@@ -317,6 +323,7 @@ impl Bbr {
         self.short_term = ShortTerm::UNBOUNDED;
         if self.full.reached {
             self.start_down(now);
+            self.losses.own.end(now);
             self.state = State::Cruise;
         } else {
             self.state = State::Startup;

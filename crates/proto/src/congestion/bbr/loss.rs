@@ -24,13 +24,14 @@ const OWN_LOSS_PACKETS: u64 = 50;
 const OWN_LOSS_DEVIATIONS: f64 = 2.0;
 
 /// Loss that a link causes whatever is sent, as radio does: no sign of congestion. Losses are taken
-/// for such while the RTT shows no queue; while it does, as many as the link was seen to lose
-/// without one. So the share of who competes for a link stays as it is, unless its buffer holds
-/// less than a quarter of the lowest RTT.
+/// for such while the RTT shows no queue; while it does, as many as the link lost lately while it
+/// was sent less than it carries, and the rate makes up for these. So who competes for a link keeps
+/// its share, unless the buffer holds less than a third of the lowest RTT.
 pub(super) const RANDOM_LOSS: ParamDoc = ParamDoc {
     key: "random-loss",
     default: "0",
-    summary: "percent of packets that may be lost without being taken for congestion",
+    summary: "percent of packets that may be lost without being taken for congestion; twice what \
+              the link loses",
 };
 
 /// How much loss is not taken for congestion, beside what a probe may cause.
@@ -53,11 +54,17 @@ impl Tolerance {
     }
 }
 
-/// What a link loses by itself: of what was sent while nothing queued, over the last rounds.
+/// What a link loses by itself: of what was sent below the bandwidth (`Down`) and while nothing
+/// queued, so that no overflow of ours is among it, over the last such rounds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OwnLoss {
     lost: f64,
     arrived: f64,
+    /// When what is looked at was sent: from the beginning of `Down` to its end.
+    from: Option<Instant>,
+    to: Option<Instant>,
+    /// Whether this round said anything.
+    has_news: bool,
 }
 
 impl OwnLoss {
@@ -67,9 +74,38 @@ impl OwnLoss {
         if is_known { self.lost / sent } else { 0.0 }
     }
 
+    /// What is sent from now on is below the bandwidth.
+    pub(super) fn begin(&mut self, now: Instant) {
+        (self.from, self.to) = (Some(now), None);
+    }
+
+    /// It is no more.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.to.get_or_insert(now);
+    }
+
+    fn covers(&self, sent: Instant) -> bool {
+        self.from.is_some_and(|from| from <= sent) && self.to.is_none_or(|to| sent <= to)
+    }
+
+    fn note(&mut self, lost: u64, arrived: u64) {
+        self.lost += lost as f64;
+        self.arrived += arrived as f64;
+        self.has_news = true;
+    }
+
+    /// Bytes that were taken for lost arrived after all.
+    fn take_back(&mut self, bytes: u64) {
+        let bytes = self.lost.min(bytes as f64);
+        self.lost -= bytes;
+        self.arrived += bytes;
+    }
+
     fn start_round(&mut self) {
-        self.lost *= OWN_LOSS_MEMORY;
-        self.arrived *= OWN_LOSS_MEMORY;
+        if std::mem::take(&mut self.has_news) {
+            self.lost *= OWN_LOSS_MEMORY;
+            self.arrived *= OWN_LOSS_MEMORY;
+        }
     }
 }
 
@@ -87,7 +123,7 @@ pub(super) struct Losses {
     recovery: Option<Instant>,
     last_loss_delivered: u64,
     between: u64,
-    own: OwnLoss,
+    pub(super) own: OwnLoss,
     undo: Option<Undo>,
 }
 
@@ -135,9 +171,13 @@ impl Bbr {
     }
 
     fn is_beyond(&self, lost: u64, sent: u64, share: f64) -> bool {
+        lost > SPARED_PACKETS * self.mds && self.exceeds(lost, sent, share)
+    }
+
+    /// Whether more than this share was lost, and more than chance makes of the link's own losses.
+    fn exceeds(&self, lost: u64, sent: u64, share: f64) -> bool {
         let deviation = (self.own_loss() * sent as f64 * self.mds as f64).sqrt();
-        let most = sent as f64 * share + OWN_LOSS_DEVIATIONS * deviation;
-        lost > SPARED_PACKETS * self.mds && lost as f64 > most
+        lost as f64 > sent as f64 * share + OWN_LOSS_DEVIATIONS * deviation
     }
 
     /// The share of loss from which on a probe went too far.
@@ -164,9 +204,9 @@ impl Bbr {
         }
     }
 
-    pub(super) fn on_arrived(&mut self, bytes: u64) {
-        if !self.is_queue_seen() {
-            self.losses.own.arrived += bytes as f64;
+    pub(super) fn on_arrived(&mut self, sent: Instant, bytes: u64) {
+        if self.losses.own.covers(sent) && !self.is_queue_seen() {
+            self.losses.own.note(0, bytes);
         }
     }
 
@@ -181,7 +221,7 @@ impl Bbr {
         self.losses.in_round.is_some_and(|round| {
             let sent = self.latest.inflight.saturating_add(round.bytes_lost);
             round.marked
-                || round.bytes_lost as f64 > sent as f64 * self.tolerance.share
+                || self.exceeds(round.bytes_lost, sent, self.tolerance.share)
                 || self.is_beyond(round.queued, sent, LOSS_THRESHOLD + self.own_loss())
         })
     }
@@ -198,10 +238,13 @@ impl Bbr {
                 bytes_lost: 0,
             });
         }
+        let is_own = self.losses.own.covers(event.last_sent) && !self.is_queue_seen();
+        if is_own && !event.persistent {
+            self.losses.own.note(event.bytes_lost, 0);
+        }
         let queued = if self.is_queue_seen() {
             event.bytes_lost
         } else {
-            self.losses.own.lost += event.bytes_lost as f64;
             0
         };
         let round = self.losses.in_round.get_or_insert_default();
@@ -313,6 +356,7 @@ impl Bbr {
 
     /// One lost packet arrived after all; once all did, the losses never happened.
     pub(super) fn undo_loss(&mut self, event: &SpuriousLoss) {
+        self.losses.own.take_back(event.bytes);
         let undo = self.losses.undo.as_mut();
         let Some(undo) = undo.filter(|undo| event.lost_at >= undo.made_at) else {
             return;

@@ -311,7 +311,7 @@ impl Controller for Bbr {
     fn on_ack(&mut self, event: &AckEvent, group: &[Member]) {
         self.bytes_in_flight = event.bytes_in_flight;
         self.rtt = event.rtt.latest;
-        self.on_arrived(event.bytes);
+        self.on_arrived(event.largest_sent, event.bytes);
         let sample = self.sample(event);
         self.update_latest_signals(&sample);
         self.update_round(&sample);
