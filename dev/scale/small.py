@@ -5,7 +5,8 @@ a part of a core.
     sudo python3 dev/scale/small.py target/release/anabranch
 
 Both ends are on loopback; the near end alone is in control groups, version 1: so many megabytes and
-such a share of a core. A process that takes more memory is ended by the kernel, which this tells.
+such a share of a core. A process that takes more memory is ended by the kernel; then this says that
+the near end did not hold, and fails.
 What is resident includes the program itself, which the group counts for whoever read it first.
 """
 
@@ -27,7 +28,9 @@ from clients import PORT, PROXY, Node
 from loopback import connect, wait_for
 
 CONTROLLERS = pathlib.Path("/sys/fs/cgroup")
-PERIOD_US = 10_000
+PERIOD_US = 20_000
+#: The kernel takes no less.
+LEAST_QUOTA_US = 1_000
 PIECE = 1 << 16
 GROUP = f"anabranch-{os.getpid()}"
 
@@ -37,23 +40,33 @@ class Small:
 
     def __init__(self, megabytes: int, share: float) -> None:
         self.memory, self.cpu = (CONTROLLERS / of / GROUP for of in ("memory", "cpu"))
+        quota = int(share * PERIOD_US)
+        if quota < LEAST_QUOTA_US:
+            sys.exit(f"--share {share}: expected {LEAST_QUOTA_US / PERIOD_US} or more")
+        if os.getuid() or not (self.memory.parent / "cgroup.procs").exists():
+            sys.exit("this takes root and control groups of version 1 at /sys/fs/cgroup")
         for group in (self.memory, self.cpu):
             group.mkdir()
-        (self.memory / "memory.limit_in_bytes").write_text(str(megabytes << 20))
-        (self.cpu / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-        (self.cpu / "cpu.cfs_quota_us").write_text(str(int(share * PERIOD_US)))
+        try:
+            (self.memory / "memory.limit_in_bytes").write_text(str(megabytes << 20))
+            (self.cpu / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (self.cpu / "cpu.cfs_quota_us").write_text(str(quota))
+        except OSError:
+            self.remove()
+            raise
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
         """What this process starts meanwhile is confined, and so is all that it uses from the
         beginning."""
-        for group in (self.memory, self.cpu):
-            (group / "cgroup.procs").write_text(str(os.getpid()))
+        before = [own_group("memory"), own_group("cpu")]
         try:
+            for group in (self.memory, self.cpu):
+                (group / "cgroup.procs").write_text(str(os.getpid()))
             yield
         finally:
-            for group in (self.memory, self.cpu):
-                (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+            for group in before:
+                (group / "cgroup.procs").write_text(str(os.getpid()))
 
     def count(self, what: str) -> int:
         return int((self.memory / f"memory.{what}").read_text())
@@ -61,6 +74,15 @@ class Small:
     def remove(self) -> None:
         for group in (self.memory, self.cpu):
             group.rmdir()
+
+
+def own_group(controller: str) -> pathlib.Path:
+    """The group of this process."""
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, place = line.split(":", 2)
+        if controller in names.split(","):
+            return CONTROLLERS / controller / place.lstrip("/")
+    sys.exit(f"there is no controller {controller} of version 1")
 
 
 def serve(listener: socket.socket, size: int) -> None:
@@ -95,7 +117,7 @@ def main() -> None:
     words.add_argument("--flows", type=int, default=64)
     words.add_argument("--memory", type=int, default=64, help="megabytes")
     words.add_argument("--share", type=float, default=0.25, help="of a core")
-    words.add_argument("--size", type=int, default=4, help="megabytes of a download")
+    words.add_argument("--size", type=int, default=16, help="megabytes of a download")
     given = words.parse_args()
     program, size = str(pathlib.Path(given.program).resolve()), given.size * 1_000_000
     listener = socket.create_server(("127.0.0.1", 0), backlog=given.flows)
@@ -127,7 +149,8 @@ def main() -> None:
             flow.join(300)
         seconds, worked = time.monotonic() - started, near.worked() - worked
         if near.process.poll() is not None or any(missing) or len(missing) < given.flows:
-            sys.exit(f"the near end did not hold: {sum(missing)} bytes are missing")
+            log = (near.where / "log").read_text()[-500:]
+            sys.exit(f"the near end did not hold: {sum(missing)} bytes are missing; {log}")
         moved = given.flows * size
         peak, met = small.count("max_usage_in_bytes") >> 20, small.count("failcnt")
         print(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A TCP connection by WireGuard or OpenVPN over one link, as a contender of the laboratory.
 
-    sudo apt-get install wireguard-go wireguard-tools openvpn openssl
+    sudo apt-get install wireguard-go wireguard-tools openvpn openssl nftables
     sudo target/release/anabranch lab run lab/scenarios/tunnel/vpns.toml --out results
 
 `lab/contenders/wireguard.toml` and `openvpn.toml` start this at both ends: an end of the tunnel, and
@@ -24,23 +24,48 @@ NEAR, FAR = "10.78.0.1", "10.78.0.2"
 #: Where the far end listens; the lab's port is that of the TCP behind it.
 OUTER_PORT = 24435
 READY_SECONDS = 30
+#: Where `wireguard-go` makes its control sockets.
+SOCKETS = pathlib.Path("/var/run/wireguard")
+ALONE = "ANABRANCH_VPN_ALONE"
 PIECE = 1 << 18
 
 
 def run(*words: str, given: str | None = None) -> str:
     """Runs a command to its end; what it printed."""
+    need(words[0])
     done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=60)
     if done.returncode:
         sys.exit(f"{' '.join(words)}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
+def need(program: str) -> None:
+    if not shutil.which(program):
+        sys.exit(f"{program} is not installed: the head of {__file__} says what is needed")
+
+
 def start(folder: pathlib.Path, whose: str, *words: str) -> None:
     """Starts one end. It ends with the process group, as the laboratory has it."""
-    if not shutil.which(words[0]):
-        sys.exit(f"{words[0]} is not installed")
+    need(words[0])
     log = (folder / f"{whose}.log").open("w")
     subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def said(folder: pathlib.Path, whose: str) -> str:
+    """The end of what one end said."""
+    return (folder / f"{whose}.log").read_text(errors="replace")[-500:]
+
+
+def alone() -> None:
+    """Begins anew with mounts of its own, where `wireguard-go` has its control sockets: they go with
+    the namespace, however its processes end."""
+    if os.environ.get(ALONE):
+        SOCKETS.mkdir(exist_ok=True)
+        run("mount", "-t", "tmpfs", "sockets", str(SOCKETS))
+        return
+    need("unshare")
+    words = ("unshare", "--mount", sys.executable, *sys.argv)
+    os.execvpe(words[0], words, os.environ | {ALONE: "1"})
 
 
 def wait_for(sight: pathlib.Path) -> None:
@@ -64,11 +89,9 @@ class WireGuard:
     @staticmethod
     def start(folder: pathlib.Path, whose: str, far: str) -> None:
         other, address = ("near", FAR) if whose == "far" else ("far", NEAR)
-        # Its control sockets are in one folder for all namespaces.
-        device = f"wg{os.getpid()}"
+        device = f"wg{whose}"
         start(folder, whose, "wireguard-go", "-f", device)
-        wait_for(pathlib.Path(f"/sys/class/net/{device}/mtu"))
-        wait_for(pathlib.Path(f"/var/run/wireguard/{device}.sock"))
+        wait_for(SOCKETS / f"{device}.sock")
         own = ("listen-port", str(OUTER_PORT), "private-key", str(folder / f"{whose}.private"))
         public = (folder / f"{other}.public").read_text()
         peer = ("peer", public, "allowed-ips", "10.78.0.0/24")
@@ -125,7 +148,7 @@ def serve(kind: str, servers: str, port: str, folder: pathlib.Path) -> None:
 
 def put(kind: str, size: int, servers: str, port: str, folder: pathlib.Path) -> None:
     KINDS[kind].start(folder, "near", servers.split(",")[0])
-    stream = connected(int(port))
+    stream = connected(folder, int(port))
     content = bytes(PIECE)
     started = time.monotonic()
     left = size
@@ -137,12 +160,12 @@ def put(kind: str, size: int, servers: str, port: str, folder: pathlib.Path) -> 
     print(f"moved {size} bytes in {time.monotonic() - started:.6f} s")
 
 
-def connected(port: int) -> socket.socket:
+def connected(folder: pathlib.Path, port: int) -> socket.socket:
     """Connects once the tunnel stands."""
     end = time.monotonic() + READY_SECONDS
     while True:
         stream = socket.socket()
-        stream.settimeout(60)
+        stream.settimeout(2)
         # As the laboratory's own contenders of TCP, whatever this machine's default is.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         try:
@@ -150,14 +173,17 @@ def connected(port: int) -> socket.socket:
             stream.bind((NEAR, 0))
             stream.connect((FAR, port))
         except OSError as error:
+            stream.close()
             if time.monotonic() > end:
-                sys.exit(f"the tunnel does not carry: {error}")
+                sys.exit(f"the tunnel does not carry: {error}; {said(folder, 'near')}")
             time.sleep(0.1)
         else:
+            stream.settimeout(60)
             return stream
 
 
 def main() -> None:
+    alone()
     match sys.argv[1:]:
         case ["serve", kind, servers, port, folder] if kind in KINDS:
             serve(kind, servers, port, pathlib.Path(folder))
