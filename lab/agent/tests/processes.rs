@@ -7,13 +7,13 @@
 
 use anabranch_agent::{Listen, Local, Remote, Service};
 use anabranch_lab::hosts::{
-    Answer, Ask, Carrier, Host, HostError, HostPath, HostReport, Job, JobFlow, Role, merge,
+    Answer, Ask, Carrier, Host, HostError, HostPath, HostReport, Job, JobFlow, Ready, Role, merge,
 };
 use anabranch_lab::results::Status;
 use anabranch_lab::scenario::{Document, FlowKind, Profile, Scenario, Settings, Usage, Way};
 use anabranch_net::identity::Identity;
 use anabranch_testbed::{LinkSpec, Need, Node, Rate, Testbed};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -106,16 +106,28 @@ fn run(
 }
 
 fn run_flow(
-    [client, server]: [&mut dyn Host; 2],
+    hosts: [&mut dyn Host; 2],
     carrier: &Carrier,
     flow: &JobFlow,
     address: &Address,
 ) -> [HostReport; 2] {
+    run_where(hosts, carrier, flow, address, |_| {})
+}
+
+/// Like [`run_flow`], but the client is told of the server what `change` makes of it.
+fn run_where(
+    [client, server]: [&mut dyn Host; 2],
+    carrier: &Carrier,
+    flow: &JobFlow,
+    address: &Address,
+    change: impl FnOnce(&mut Ready),
+) -> [HostReport; 2] {
     let prepare = |role| Ask::Prepare(Box::new(job_of(role, carrier, flow.clone(), address)));
     server.ask(prepare(Role::Server)).unwrap();
-    let Answer::Ready(ready) = answer(server) else {
+    let Answer::Ready(mut ready) = answer(server) else {
         panic!("the server is not ready");
     };
+    change(&mut ready);
     client.ask(prepare(Role::Client)).unwrap();
     assert!(matches!(answer(client), Answer::Ready(_)));
     server.ask(Ask::Start(None)).unwrap();
@@ -146,6 +158,29 @@ fn two_processes_carry_a_flow_and_end_with_who_started_them() {
     }
     drop((client, server));
     assert!(pids.into_iter().all(is_gone));
+}
+
+#[test]
+fn a_client_whose_paths_race_begins_on_one_that_answers() {
+    let (mut client, mut server) = (local("client"), local("server"));
+    let settings = Settings {
+        race: Some(true),
+        ..Settings::default()
+    };
+    let carrier = Carrier::Anabranch {
+        profile: Profile::Quic,
+        scheduler: None,
+        congestion: None,
+        settings: Box::new(settings),
+    };
+    let flow = job(Role::Client, &carrier, BULK, &loopback).flows.remove(0);
+    let silent = UdpSocket::bind("127.0.4.99:0").unwrap();
+    let hosts: [&mut dyn Host; 2] = [&mut client, &mut server];
+    let [client, server] = run_where(hosts, &carrier, &flow, &loopback, |ready| {
+        ready.listens[0] = silent.local_addr().unwrap();
+    });
+    assert_eq!(server.received_bytes, 3_000_000);
+    assert!(client.handshake_s.is_some_and(|seconds| seconds < 60.0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod addresses;
 mod flows;
 mod observe;
 mod paths;
+mod race;
 mod stripe;
 
 pub(crate) use flows::AFTERGLOW;
@@ -278,17 +279,19 @@ impl Host {
         };
         let mut connections = Vec::new();
         for (number, lane) in lanes.into_iter().enumerate() {
-            let (socket, remote) = (self.socket(lane), ready.listens[lane]);
-            let connecting =
-                self.endpoint
-                    .connect_over(socket, remote, SERVER_NAME, config.clone());
-            let connection = connecting.await.map_err(|error| error.to_string())?;
+            let (lane, connection) = match &self.stripe {
+                Some(_) => (
+                    lane,
+                    self.connect(lane, ready.listens[lane], &config).await?,
+                ),
+                None => self.begin(&ready.listens, &config).await?,
+            };
             if number == 0 {
                 *lock(&self.handshake) = Some(ledger.elapsed().saturating_sub(began));
             }
             lock(&self.connections).push(connection.clone());
             let first = plan(lane, Some(PathId::ZERO));
-            let more = (1..paths.len()).filter(|_| self.stripe.is_none());
+            let more = (0..paths.len()).filter(|index| self.stripe.is_none() && *index != lane);
             let plans = std::iter::once(first).chain(more.map(|index| plan(index, None)));
             for plan in plans {
                 helpers.spawn(paths::keep_open(
@@ -300,6 +303,20 @@ impl Host {
             connections.push(connection);
         }
         Ok(connections)
+    }
+
+    /// Connects on one path.
+    async fn connect(
+        &self,
+        index: usize,
+        remote: SocketAddr,
+        config: &ClientConfig,
+    ) -> Result<Connection, String> {
+        let socket = self.socket(index);
+        let connecting = self
+            .endpoint
+            .connect_over(socket, remote, SERVER_NAME, config.clone());
+        connecting.await.map_err(|error| error.to_string())
     }
 
     fn client_config(&self, ready: &Ready) -> Result<ClientConfig, String> {
@@ -326,7 +343,7 @@ impl Host {
         };
         let mut connections = Vec::new();
         while connections.len() < count {
-            let accepted = self.endpoint.accept().await;
+            let accepted = self.next_kept().await;
             let connection = accepted.ok_or("the endpoint was closed")?;
             lock(&self.handshake).get_or_insert(ledger.elapsed());
             lock(&self.connections).push(connection.clone());
