@@ -162,13 +162,17 @@ fn paths_are_one_table_for_both_ends() {
     );
     assert_eq!(of["paths"][0]["path"], 0);
     assert!(of["paths"][0]["mtu"].as_u64().unwrap() >= 1200);
+    assert_eq!(of["paths"][0]["keep_alive_seconds"], 5.0);
     let of = lines(&far.ask(&["paths", "--json"])).remove(0);
     assert_eq!((&of["node"], &of["peer"]), (&"far".into(), &"van".into()));
+    assert!(of["paths"][0]["keep_alive_seconds"].is_null(), "{of}");
     let table = text(near.ask(&["paths"]));
     assert!(
-        table.starts_with("of ") && table.contains(" open"),
+        table.starts_with("of ") && table.contains(" open") && table.contains(" 5 s"),
         "{table}"
     );
+    let screen = text(near.ask(&["status"]));
+    assert!(screen.contains("asked after 5 s"), "{screen}");
 }
 
 /// Whoever reads the URL may ask at once, even before it is read by anybody.

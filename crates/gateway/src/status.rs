@@ -253,6 +253,10 @@ pub struct Path {
     pub state: String,
     /// What it is for: `always`, `secondary`, `backup` or `never`.
     pub role: String,
+    /// How long it rests until it is asked whether it is there, in seconds; none if it is never
+    /// asked, for a link that has no path now, and at a far end, which follows the near end.
+    #[serde(default)]
+    pub keep_alive_seconds: Option<f64>,
     /// What its link may carry in a month, if that is limited.
     #[serde(default)]
     pub cap: Option<Cap>,
@@ -340,6 +344,7 @@ impl Path {
             remote: "-".into(),
             state: state.into(),
             role: role.into(),
+            keep_alive_seconds: None,
             cap: None,
             quarantine: None,
             up_bps: 0.0,
@@ -395,6 +400,10 @@ pub(crate) fn paths(
             Path {
                 path: Some(id.0.into()),
                 role: wish(stats.status).into(),
+                keep_alive_seconds: stats
+                    .keep_alive
+                    .filter(|_| is_near)
+                    .map(|rest| rest.as_secs_f64()),
                 cap: None,
                 quarantine: None,
                 interface: String::new(),

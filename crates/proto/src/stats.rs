@@ -2,6 +2,7 @@
 
 use crate::datagram::Tuple;
 use crate::path::PathState;
+use crate::path::liveness::Rest;
 use crate::path::manager::Slot;
 use crate::path::state::{Path, PathCounters};
 use crate::placement::{BlockedStats, SchedulerStats};
@@ -27,6 +28,8 @@ pub struct PathStats {
     pub status: PathStatus,
     /// Whether the path answers.
     pub state: PathState,
+    /// How long the path rests until this end asks whether it is there; `None` means for ever.
+    pub keep_alive: Option<Duration>,
     /// Smoothed RTT.
     pub smoothed_rtt: Duration,
     /// Mean deviation of the RTT.
@@ -80,7 +83,7 @@ impl PathStats {
         self.validated && !self.closing
     }
 
-    pub(crate) fn of(slot: &Slot, path: &Path, one_way: &OneWay, now: Instant) -> Self {
+    pub(crate) fn of(slot: &Slot, path: &Path, rest: Rest, one_way: &OneWay, now: Instant) -> Self {
         let route = path.route();
         Self {
             id: path.id(),
@@ -89,6 +92,7 @@ impl PathStats {
             closing: slot.is_closing(),
             status: slot.status(),
             state: path.state(),
+            keep_alive: path.liveness().longest_rest(rest),
             smoothed_rtt: route.rtt().smoothed(),
             rttvar: route.rtt().rttvar(),
             min_rtt: route.rtt().min(),

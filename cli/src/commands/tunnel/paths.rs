@@ -1,7 +1,7 @@
 //! `anabranch tunnel paths`: one row for each path of each node.
 
 use super::ask::statuses;
-use super::show::cap;
+use super::show::{cap, keep_alive};
 use crate::args::tunnel::Ask;
 use crate::failure::Outcome;
 use crate::output;
@@ -10,7 +10,7 @@ use crate::output::units;
 use anabranch_gateway::status::{Path, Status};
 use serde::Serialize;
 
-const HEAD: [&str; 14] = [
+const HEAD: [&str; 15] = [
     "of",
     ">path",
     "interface",
@@ -24,6 +24,7 @@ const HEAD: [&str; 14] = [
     ">RTT",
     ">loss",
     ">MTU",
+    ">keep-alive",
     ">this month",
 ];
 
@@ -79,7 +80,7 @@ fn table(all: &[Of<'_>]) -> Table {
     table
 }
 
-fn row(peer: &str, path: &Path) -> [String; 14] {
+fn row(peer: &str, path: &Path) -> [String; 15] {
     let unknown = || "-".to_owned();
     let or_unknown = |text: &str| {
         if text.is_empty() {
@@ -109,6 +110,7 @@ fn row(peer: &str, path: &Path) -> [String; 14] {
         rtt.unwrap_or_else(unknown),
         loss.unwrap_or_else(unknown),
         mtu.unwrap_or_else(unknown),
+        keep_alive(path),
         cap(path),
     ]
 }
@@ -134,7 +136,7 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .collect();
         let words = "home 0 wwan0 192.168.1.2 192.0.2.1:4434 open always \
-                     20.0 Mbit/s 1.00 Mbit/s 60 % 12.3 ms 0.10 % 1452 -";
+                     20.0 Mbit/s 1.00 Mbit/s 60 % 12.3 ms 0.10 % 1452 25 s -";
         assert_eq!(lines[1].join(" "), words);
         assert!(lines[2].starts_with(&["home", "-", "any"]) && lines[2].ends_with(&["-"]));
     }

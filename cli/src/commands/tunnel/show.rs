@@ -6,7 +6,7 @@ use crate::output::units;
 use anabranch_gateway::status::{
     Cap, Captured, Class, Client, Datagrams, Far, Near, Path, Quarantine, Status, Traffic,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
@@ -45,6 +45,13 @@ fn of_near(near: &Near) -> String {
     );
     if !near.paths.is_empty() {
         let _ = write!(text, "\n\n{}", paths(&near.paths));
+    }
+    let intervals: Vec<String> = intervals(&near.paths).into_iter().collect();
+    if let [interval] = &intervals[..] {
+        let _ = write!(
+            text,
+            "\neach path is asked after {interval} without traffic"
+        );
     }
     for (link, why) in put_aside(&near.paths) {
         let (reason, left) = (&why.reason, why.seconds_left);
@@ -122,6 +129,8 @@ pub(super) fn paths(paths: &[Path]) -> Table {
     let has_roles = paths.iter().any(|path| path.role != ALWAYS);
     head.extend(has_roles.then_some("role"));
     head.extend([">down", ">up", ">share", ">delay", ">loss"]);
+    let differ = intervals(paths).len() > 1;
+    head.extend(differ.then_some(">keep-alive"));
     let has_caps = paths.iter().any(|path| path.cap.is_some());
     head.extend(has_caps.then_some(">this month"));
     let mut table = Table::new(&head);
@@ -147,6 +156,7 @@ pub(super) fn paths(paths: &[Path]) -> Table {
             path.loss
                 .map_or_else(|| "-".into(), |loss| format!("{:.2} %", loss * 100.0)),
         ]);
+        row.extend(differ.then(|| keep_alive(path)));
         row.extend(has_caps.then(|| cap(path)));
         table.row(row);
     }
@@ -162,6 +172,21 @@ fn put_aside(paths: &[Path]) -> BTreeMap<&str, &Quarantine> {
         }
     }
     links
+}
+
+/// After which rests paths are asked whether they are there. A far end follows its clients, and
+/// tells none.
+fn intervals(paths: &[Path]) -> BTreeSet<String> {
+    let asked = paths
+        .iter()
+        .filter(|path| path.keep_alive_seconds.is_some());
+    asked.map(keep_alive).collect()
+}
+
+/// After which rest a path is asked whether it is there.
+pub(super) fn keep_alive(path: &Path) -> String {
+    let words = |seconds| format!("{seconds:.0} s");
+    path.keep_alive_seconds.map_or_else(|| "-".into(), words)
 }
 
 /// What of a link's cap is used up.
@@ -252,6 +277,7 @@ pub(super) mod tests {
             interface: interface.into(),
             path: Some(0),
             role: "always".into(),
+            keep_alive_seconds: Some(25.0),
             cap: None,
             quarantine: None,
             local: Some("192.168.1.2".into()),
@@ -323,6 +349,7 @@ pub(super) mod tests {
             "60 %",
             "12.3 ms",
             "0.10 %",
+            "each path is asked after 25 s without traffic",
             "any",
             "waiting",
             "shell",
@@ -347,7 +374,15 @@ pub(super) mod tests {
     fn what_each_path_is_for_is_told_once_one_is_for_something_else() {
         let mut near = near();
         near.paths[1].role = "secondary".into();
+        near.paths[0].keep_alive_seconds = Some(5.0);
         let text = screen(&Status::Near(near));
+        assert!(!text.contains("is asked after"), "{text}");
+        for end in ["keep-alive", "  5 s", "  25 s"] {
+            assert!(
+                text.lines().any(|line| line.ends_with(end)),
+                "{end}: {text}"
+            );
+        }
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())

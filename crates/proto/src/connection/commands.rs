@@ -232,7 +232,8 @@ impl Connection {
     pub fn path_stats(&self, id: PathId) -> Option<PathStats> {
         let slot = self.paths.slot(id)?;
         let path = slot.path()?;
-        let mut stats = PathStats::of(slot, path, &self.one_way, self.clock);
+        let rest = path.rest(&self.common());
+        let mut stats = PathStats::of(slot, path, rest, &self.one_way, self.clock);
         stats.bottleneck = self.bottlenecks.group(id);
         Some(stats)
     }

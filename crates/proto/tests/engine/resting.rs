@@ -8,9 +8,11 @@
 
 use crate::pair::{Pair, Way};
 use anabranch_proto::config::TransportConfig;
+use anabranch_proto::connection::PathStats;
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::wire::PathId;
 use anabranch_proto::wire::frame::PathStatus;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -84,6 +86,30 @@ fn each_path_costs_what_its_client_lets_it_rest() {
             );
         }
     }
+}
+
+/// A server follows from one question of the client's until its own next one.
+#[test]
+fn each_end_tells_how_long_it_lets_a_path_rest() {
+    let mut pair = resting(25);
+    let shown = |stats: Option<PathStats>| {
+        let rest = stats.expect("the path rests").keep_alive;
+        rest.expect("it is asked").as_secs()
+    };
+    let [mut client, mut server] = [[BTreeSet::new(), BTreeSet::new()], Default::default()];
+    for _ in 0..100 {
+        pair.run_for(Duration::from_secs(1));
+        for (at, id) in [PathId(0), PathId(1)].into_iter().enumerate() {
+            client[at].insert(shown(pair.client_conn().path_stats(id)));
+            server[at].insert(shown(pair.server_conn().path_stats(id)));
+        }
+    }
+    assert_eq!(client, [[5].into(), [25].into()]);
+    assert_eq!(server, [[4, 27].into(), [23, 27].into()]);
+    let options = PathOptions::default();
+    let set = pair.client_conn().set_path_options(PathId(1), options);
+    set.expect("there is a second path");
+    assert_eq!(shown(pair.client_conn().path_stats(PathId(1))), 5);
 }
 
 #[test]

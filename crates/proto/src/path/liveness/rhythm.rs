@@ -37,11 +37,16 @@ impl Liveness {
         self.on_activity(now);
     }
 
-    /// When a path is asked over which nothing goes.
-    pub(super) fn rest_deadline(&self, rest: Rest) -> Option<Instant> {
+    /// How long a path may rest until it is asked; `None` means for ever.
+    pub(crate) fn longest_rest(&self, rest: Rest) -> Option<Duration> {
         let peers = self.peers_rest.filter(|_| rest.follows);
         let followed = peers.map(|peers| peers * 15 / 16);
-        let most = rest.most.into_iter().chain(followed).min();
+        rest.most.into_iter().chain(followed).min()
+    }
+
+    /// When a path is asked over which nothing goes.
+    pub(super) fn rest_deadline(&self, rest: Rest) -> Option<Instant> {
+        let most = self.longest_rest(rest);
         most.map(|most| self.last_activity + most)
     }
 }
