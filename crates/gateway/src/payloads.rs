@@ -105,6 +105,8 @@ pub(crate) struct Counts {
     pub(crate) received: AtomicU64,
     /// In either direction: too large for a path, or more than somebody took.
     pub(crate) dropped: AtomicU64,
+    /// Of those into the tunnel: they could not leave in time.
+    pub(crate) expired: AtomicU64,
     /// Out of the tunnel, after those before them had been waited for, and for how long.
     pub(crate) held: AtomicU64,
     pub(crate) held_us: AtomicU64,
@@ -340,9 +342,10 @@ impl Sender {
         };
         self.header.clear();
         way.put_header(&mut self.header);
-        let sent = self
-            .in_datagrams
-            .then(|| self.send_datagram(bytes, self.sequence(&way), &treatment));
+        let sent = self.in_datagrams.then(|| {
+            let of = self.shared.counted.number(*remote, found);
+            self.send_datagram((bytes, of), self.sequence(&way), &treatment)
+        });
         match sent {
             Some(Ok(())) => {}
             None => self.send_capsule(bytes).await?,
@@ -371,7 +374,7 @@ impl Sender {
 
     fn send_datagram(
         &self,
-        payload: &[u8],
+        (payload, of): (&[u8], u64),
         sequence: Sequence,
         treatment: &Treatment,
     ) -> Result<(), SendDatagramError> {
@@ -379,7 +382,7 @@ impl Sender {
         let mut datagram = datagrams.begin(self.header.len() + payload.len());
         datagram.extend_from_slice(&self.header);
         datagram.extend_from_slice(payload);
-        datagrams.send(datagram, sequence, treatment)
+        datagrams.send(datagram, of, sequence, treatment)
     }
 
     /// The remote end, unless that is the target or no flow.

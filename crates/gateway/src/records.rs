@@ -4,15 +4,16 @@
 //! a flow's task ── stores ──> Record <── loads ── who asks
 //!       begins and ends ──> Records: those that are open, and the last that have ended
 //! ```
-//! Each count here has one writer, the flow's own task or that of the request which carries it,
-//! and no lock. The list is locked where a flow begins or ends and where somebody asks, never while
-//! bytes are moved.
+//! Each count here has one writer, the flow's own task, that of the request which carries it or
+//! that of the connection, and no lock. The list is locked where a flow begins or ends, where its
+//! datagrams could not leave in time and where somebody asks, never while bytes are moved.
 
 use crate::payloads::Counts;
 use crate::relay::Moved;
 use crate::status::flow::{Flow, FlowDatagrams, FlowPath, Flows, Phase};
 use crate::status::{Connections, Datagrams as UdpTotals, MEASURED};
 use anabranch_masque::Target;
+use anabranch_net::Connection;
 use anabranch_proto::wire::PathId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -92,6 +93,7 @@ struct Datagrams {
     sent: Count,
     received: Count,
     dropped: Count,
+    expired: Count,
     copies: Count,
     held: Count,
     held_us: Count,
@@ -109,8 +111,8 @@ pub(crate) struct Record {
     phase: AtomicU8,
     /// The address that the target's name has led to.
     remote: OnceLock<SocketAddr>,
-    /// The class, at a near end.
-    class: OnceLock<String>,
+    /// The class, at a near end, and what of it expired.
+    class: OnceLock<(String, Arc<AtomicU64>)>,
     /// The number of the first flow on its port at the far end, if flows share that port.
     port: OnceLock<u64>,
     inward: Way,
@@ -156,9 +158,9 @@ impl Record {
         self.number
     }
 
-    /// The name of its class.
-    pub(crate) fn is_of(&self, class: &str) {
-        let _ = self.class.set(class.to_owned());
+    /// The name of its class, and where its datagrams that expire are counted.
+    pub(crate) fn is_of(&self, class: &str, expired: &Arc<AtomicU64>) {
+        let _ = self.class.set((class.to_owned(), Arc::clone(expired)));
     }
 
     /// Notes that it shares a port at the far end with all other flows of this number.
@@ -224,6 +226,14 @@ impl Record {
     /// Datagrams were dropped.
     pub(crate) fn lost(&self, count: u64) {
         self.count(|datagrams| datagrams.dropped.add(count));
+    }
+
+    /// Datagrams could not leave in time, although they count as sent.
+    fn expired(&self, count: u64) {
+        self.count(|datagrams| datagrams.expired.add(count));
+        if let Some((_, expired)) = self.class.get() {
+            expired.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Datagrams have come that had come already.
@@ -321,7 +331,7 @@ impl Record {
             protocol: if self.about.is_udp { "udp" } else { "tcp" }.into(),
             client: self.about.client.clone(),
             source: self.about.source.map(|source| source.to_string()),
-            class: self.class.get().cloned(),
+            class: self.class.get().map(|(name, _)| name.clone()),
             target: self.about.target.to_string(),
             remote: self.remote.get().map(ToString::to_string),
             began: began.map_or(0, |since| since.as_secs()),
@@ -363,6 +373,7 @@ impl Datagrams {
             up,
             down,
             dropped: self.dropped.get(),
+            expired: self.expired.get(),
             copies: self.copies.get(),
             held,
             mean_wait_ms: (held > 0).then(|| ms(self.held_us.get()) / held as f64),
@@ -427,6 +438,7 @@ impl Totals {
             all.up += of.sent.get();
             all.down += of.received.get();
             all.dropped += of.dropped.get() + of.copies.get();
+            all.expired += of.expired.get();
             all.held += of.held.get();
             all.held_us += of.held_us.get();
         });
@@ -452,6 +464,44 @@ impl Records {
         }
         let records = Arc::clone(self);
         Listed { record, records }
+    }
+
+    /// Counts the datagrams of a connection that could not leave in time, until it ends. `all` are
+    /// the counts of its node or client.
+    pub(crate) async fn count_expired(
+        &self,
+        connection: Connection,
+        all: impl Fn() -> Option<Arc<Counts>>,
+    ) {
+        while let Ok(expired) = connection.expired_datagrams().await {
+            for (number, count) in expired {
+                if let Some(all) = all() {
+                    all.expired.fetch_add(count, Ordering::Relaxed);
+                }
+                self.expire(number, count);
+            }
+        }
+    }
+
+    /// Datagrams of the flow of this number could not leave in time.
+    fn expire(&self, number: u64, count: u64) {
+        let mut list = self.lock();
+        let List {
+            open, ended, past, ..
+        } = &mut *list;
+        let record = match open.get(&number) {
+            Some(record) => Some(record),
+            // Packets of many flows, which are in no list.
+            None if number == 0 => None,
+            // What a flow had moved was added up when it ended.
+            None => {
+                past.datagrams.expired += count;
+                ended.iter().rev().find(|record| record.number == number)
+            }
+        };
+        if let Some(record) = record {
+            record.expired(count);
+        }
     }
 
     /// Counts of all flows so far.

@@ -167,6 +167,9 @@ pub struct Class {
     pub up_bytes: u64,
     /// Bytes of payload towards the near end.
     pub down_bytes: u64,
+    /// Datagrams of those away from the near end that could not leave here in time.
+    #[serde(default)]
+    pub expired: u64,
 }
 
 /// UDP datagrams of applications so far.
@@ -178,6 +181,10 @@ pub struct Datagrams {
     pub down: u64,
     /// Datagrams of either direction that this end dropped: too large for a path, or too many.
     pub dropped: u64,
+    /// Datagrams that were to leave here for the other end and could not in time. They are counted
+    /// in `up` or `down`, too.
+    #[serde(default)]
+    pub expired: u64,
     /// Datagrams that had to wait here for those before them.
     pub held: u64,
     /// The sum of these waits, in microseconds.
@@ -190,6 +197,7 @@ impl Datagrams {
             up: counts.sent.load(Ordering::Relaxed),
             down: counts.received.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
+            expired: counts.expired.load(Ordering::Relaxed),
             held: counts.held.load(Ordering::Relaxed),
             held_us: counts.held_us.load(Ordering::Relaxed),
         }

@@ -3,6 +3,7 @@
 mod bind;
 mod classes;
 mod early;
+mod expired;
 mod foreign;
 mod socks;
 mod stalled;

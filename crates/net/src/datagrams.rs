@@ -5,6 +5,7 @@ use crate::engine::{self, ConnectionError, ReceivedDatagram};
 use crate::error::SendDatagramError;
 use crate::state::Wait;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,6 +31,9 @@ pub struct DatagramOptions {
     /// a number below [`MAX_CLASSES`](anabranch_proto::sched::MAX_CLASSES); 0 unless set. Those of
     /// one class wait for none of another.
     pub class: u8,
+    /// What the application calls it, or all that it counts together:
+    /// [`expired_datagrams`](Connection::expired_datagrams) tells of those that were dropped.
+    pub tag: u64,
 }
 
 impl Connection {
@@ -78,6 +82,7 @@ impl Connection {
                         repair: options.repair,
                         critical: options.critical,
                         class: options.class,
+                        tag: options.tag,
                     };
                     connection.send_datagram_with(data, options)?;
                     taken += 1;
@@ -160,6 +165,28 @@ impl Connection {
                     tracked.wait(Wait::DatagramIn, cx);
                     Poll::Pending
                 }
+            })
+        })
+        .await
+    }
+
+    /// Waits until datagrams were dropped because they could not be sent [in
+    /// time](DatagramOptions::within); tells how many of each tag since it was asked last. Those
+    /// that were sent once, and waited to be sent again, are not among them. Can be cancelled
+    /// without a loss.
+    ///
+    /// # Errors
+    ///
+    /// The connection ended.
+    pub async fn expired_datagrams(&self) -> Result<BTreeMap<u64, u64>, ConnectionError> {
+        poll_fn(|cx| {
+            self.holder().poll_act(|tracked, connection| {
+                let expired = connection.take_expired_datagrams();
+                if expired.is_empty() {
+                    tracked.wait(Wait::DatagramsExpired, cx);
+                    return Poll::Pending;
+                }
+                Poll::Ready(expired)
             })
         })
         .await

@@ -49,11 +49,12 @@ pub(crate) enum Wait {
     OpenUni,
     DatagramIn,
     DatagramOut,
+    DatagramsExpired,
     Resumable,
 }
 
 impl Wait {
-    const KINDS: usize = 10;
+    const KINDS: usize = 11;
 
     pub(crate) fn accept(dir: Dir) -> Self {
         if dir == Dir::Bi {
@@ -192,6 +193,7 @@ impl Tracked {
             StreamEvent::Available { dir } => self.wake(Wait::open(dir), woken),
             StreamEvent::DatagramReceived => self.wake(Wait::DatagramIn, woken),
             StreamEvent::DatagramsUnblocked => self.wake(Wait::DatagramOut, woken),
+            StreamEvent::DatagramsExpired => self.wake(Wait::DatagramsExpired, woken),
             StreamEvent::Readable { id } => {
                 woken.extend(self.receiving.get_mut(&id).and_then(Option::take));
             }

@@ -387,6 +387,7 @@ async fn datagrams_are_sent_and_read_in_batches_with_the_path_they_came_by() {
         repair: false,
         critical: false,
         class: 0,
+        tag: 0,
     };
     let sizes = [0, 100, largest, largest + 1, 200];
     let batch = sizes.map(|size| (Bytes::from(vec![1; size]), options));

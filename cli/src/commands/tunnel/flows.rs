@@ -158,8 +158,8 @@ fn tell(flow: &Flow, near: Option<&Near>, width: usize) -> String {
     if let Some(of) = &flow.datagrams {
         let _ = writeln!(
             text,
-            "  datagrams: {} down, {} up, {} dropped, {} copies",
-            of.down, of.up, of.dropped, of.copies
+            "  datagrams: {} down, {} up, {} dropped, {} expired, {} copies",
+            of.down, of.up, of.dropped, of.expired, of.copies
         );
         if let (Some(mean), Some(longest)) = (of.mean_wait_ms, of.longest_wait_ms) {
             let _ = writeln!(
@@ -191,6 +191,7 @@ fn same_port(port: &Flows, near: Option<&Near>, width: usize) -> String {
         ">down",
         ">up",
         ">dropped",
+        ">expired",
         ">waited",
         ">at most",
         "came here by",
@@ -213,6 +214,7 @@ fn same_port(port: &Flows, near: Option<&Near>, width: usize) -> String {
             units::bytes(flow.down_bytes),
             units::bytes(flow.up_bytes),
             of.map_or(0, |of| of.dropped).to_string(),
+            of.map_or(0, |of| of.expired).to_string(),
             ms(of.and_then(|of| of.mean_wait_ms)),
             ms(of.and_then(|of| of.longest_wait_ms)),
             if came.is_empty() { "-".into() } else { came },
@@ -418,6 +420,7 @@ mod tests {
             up: 9,
             down: 8,
             dropped: 1,
+            expired: 4,
             copies: 3,
             held: 2,
             mean_wait_ms: Some(1.5),
@@ -433,7 +436,7 @@ mod tests {
         for part in [
             "to example.org:443 (192.0.2.1:443)\n",
             "ended after 1m 1s: it is over",
-            "datagrams: 8 down, 9 up, 1 dropped, 3 copies",
+            "datagrams: 8 down, 9 up, 1 dropped, 4 expired, 3 copies",
             "2 of them waited here for those before them: 1.5 ms in the mean, 2.0 ms at most",
             "came here by: eth0 3.00 kB (75 %), path 4 1.00 kB (25 %)",
         ] {
@@ -453,6 +456,7 @@ mod tests {
                 up: 9,
                 down: 8,
                 dropped: number,
+                expired: 2,
                 copies: 0,
                 held: 1,
                 mean_wait_ms: Some(1.5),
@@ -483,10 +487,10 @@ mod tests {
             "class bulk",
             "came here by: path 4 3.00 kB (100 %)",
             "remote ends of its port at the far end, 40 open:",
-            "flow target class state used down up dropped waited at most came here by",
-            "7 192.0.2.7:443 voice open 2s ago 20.0 MB 1.00 kB 7 1.5 ms 2.0 ms \
+            "flow target class state used down up dropped expired waited at most came here by",
+            "7 192.0.2.7:443 voice open 2s ago 20.0 MB 1.00 kB 7 2 1.5 ms 2.0 ms \
              eth0 100 %",
-            "5 192.0.2.5:443 game ended 2s ago 20.0 MB 1.00 kB 5 1.5 ms 2.0 ms \
+            "5 192.0.2.5:443 game ended 2s ago 20.0 MB 1.00 kB 5 2 1.5 ms 2.0 ms \
              path 4 100 %",
             "and 38 more",
         ] {

@@ -118,9 +118,13 @@ fn datagrams(datagrams: Datagrams) -> String {
         return String::new();
     }
     let Datagrams {
-        up, down, dropped, ..
+        up,
+        down,
+        dropped,
+        expired,
+        ..
     } = datagrams;
-    format!("\nUDP datagrams: {down} down, {up} up, {dropped} dropped")
+    format!("\nUDP datagrams: {down} down, {up} up, {dropped} dropped, {expired} expired")
 }
 
 pub(super) fn paths(paths: &[Path]) -> Table {
@@ -203,15 +207,20 @@ pub(super) fn cap(path: &Path) -> String {
 
 /// The classes of traffic that were of use.
 fn classes(classes: &[Class]) -> Table {
-    let mut table = Table::new(&["class", ">open", ">so far", ">down", ">up"]);
+    let mut head = vec!["class", ">open", ">so far", ">down", ">up"];
+    let has_expired = classes.iter().any(|class| class.expired > 0);
+    head.extend(has_expired.then_some(">expired"));
+    let mut table = Table::new(&head);
     for class in classes.iter().filter(|class| class.made > 0) {
-        table.row([
+        let mut row = vec![
             class.name.clone(),
             class.open.to_string(),
             class.made.to_string(),
             units::bytes(class.down_bytes),
             units::bytes(class.up_bytes),
-        ]);
+        ];
+        row.extend(has_expired.then(|| class.expired.to_string()));
+        table.row(row);
     }
     table.within(output::width())
 }
@@ -304,6 +313,7 @@ pub(super) mod tests {
             made,
             up_bytes: 0,
             down_bytes: 0,
+            expired: 0,
         }
     }
 
@@ -323,6 +333,7 @@ pub(super) mod tests {
                 up: 7,
                 down: 8,
                 dropped: 1,
+                expired: 2,
                 ..Datagrams::default()
             },
             captured: Some(Captured {
@@ -343,7 +354,7 @@ pub(super) mod tests {
             "1 flow open, 9 made, 2 failed",
             "captures host, lan=br0; kill switch on",
             "127.0.0.1:1080",
-            "UDP datagrams: 8 down, 7 up, 1 dropped",
+            "UDP datagrams: 8 down, 7 up, 1 dropped, 2 expired",
             "eth0",
             "20.0 Mbit/s",
             "60 %",
@@ -400,6 +411,22 @@ pub(super) mod tests {
         ] {
             assert!(lines.iter().any(|line| line.starts_with(row)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_class_tells_what_expired_once_something_did() {
+        let mut near = near();
+        let text = screen(&Status::Near(near.clone()));
+        assert!(!text.contains("  expired"), "{text}");
+        near.classes[0].expired = 7;
+        let text = screen(&Status::Near(near));
+        let row = text.lines().find(|line| line.starts_with("shell"));
+        let words: Vec<&str> = row.unwrap().split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["shell", "0", "1", "0", "B", "0", "B", "7"],
+            "{text}"
+        );
     }
 
     pub(crate) fn far() -> Far {

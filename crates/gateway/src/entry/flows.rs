@@ -141,7 +141,7 @@ impl Entry {
         let _open = Open::new(&self.flows.open);
         let flow = self.enlist(beginning.host, target, true);
         let class = self.policy.classify(beginning, target).await;
-        flow.is_of(&class.name);
+        class.mark(&flow);
         let role = if self.uplink.may_bind() {
             bundle.role(target).await
         } else {

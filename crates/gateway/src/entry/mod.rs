@@ -243,12 +243,29 @@ impl Entry {
         if self.tun.is_some() {
             accepting.spawn(Arc::clone(self).carry_ip());
         }
+        accepting.spawn(Arc::clone(self).count_expired());
         let Some(links) = &self.links else {
             return self.uplink.keep().await;
         };
         tokio::select! {
             failed = self.uplink.keep() => failed,
             never = links.keep(&self.uplink) => match never {},
+        }
+    }
+
+    /// Counts the datagrams that could not leave in time. What is open on a connection may go on
+    /// beside the next one.
+    async fn count_expired(self: Arc<Self>) {
+        let (mut counting, mut seen) = (JoinSet::new(), 0);
+        loop {
+            let up = self.uplink.next_up(seen).await;
+            seen = up.number;
+            let (entry, connection) = (Arc::clone(&self), up.session.connection().clone());
+            counting.spawn(async move {
+                let all = || Some(Arc::clone(&entry.flows.datagrams));
+                entry.flows.records.count_expired(connection, all).await;
+            });
+            while counting.try_join_next().is_some() {}
         }
     }
 
@@ -311,6 +328,13 @@ impl Entry {
         self.flows.open.load(Ordering::Relaxed)
     }
 
+    /// The connection that stands.
+    #[cfg(test)]
+    pub(crate) fn connection(&self) -> Option<anabranch_net::Connection> {
+        let up = self.uplink.current()?;
+        Some(up.session.connection().clone())
+    }
+
     /// Flows that could not be made.
     #[cfg(test)]
     pub(crate) fn refused_flows(&self) -> u64 {
@@ -369,7 +393,7 @@ impl Entry {
         };
         let flow = self.enlist(host, &wanted.target, false);
         let class = self.policy.classify(beginning, &wanted.target).await;
-        flow.is_of(&class.name);
+        class.mark(&flow);
         let opened = tokio::select! {
             opened = self.uplink.open(&wanted.target, &class.treatment, &flow) => opened,
             // Nobody waits for the answer any more.

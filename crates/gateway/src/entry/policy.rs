@@ -1,6 +1,7 @@
 //! Which class a flow is of, and what each class carries.
 
 use super::owner;
+use crate::records::Record;
 use crate::relay::Moved;
 use crate::status::Class as Shown;
 use anabranch_masque::{Host, Target};
@@ -16,6 +17,8 @@ pub(crate) struct Tally {
     open: AtomicUsize,
     made: AtomicU64,
     moved: Arc<Moved>,
+    /// Datagrams that could not leave in time.
+    expired: Arc<AtomicU64>,
 }
 
 /// A flow of a class, counted while it lasts.
@@ -39,6 +42,11 @@ impl Classed {
 
     pub(crate) fn moved(&self) -> &Arc<Moved> {
         &self.tally.moved
+    }
+
+    /// Notes in the record of the flow what class it is of.
+    pub(crate) fn mark(&self, record: &Record) {
+        record.is_of(&self.name, &self.tally.expired);
     }
 }
 
@@ -135,6 +143,7 @@ impl Policy {
                 made: tally.made.load(Ordering::Relaxed),
                 up_bytes,
                 down_bytes,
+                expired: tally.expired.load(Ordering::Relaxed),
             }
         };
         let mut all: Vec<Shown> = state.classes.iter().map(|it| show(&it.name)).collect();

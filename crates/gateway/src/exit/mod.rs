@@ -319,6 +319,8 @@ impl Exit {
             guest: OnceCell::new(),
             failures: AtomicU32::new(0),
         });
+        let (exit, counted) = (Arc::clone(&self), Arc::clone(&visit));
+        tokio::spawn(async move { exit.count_expired(&counted).await });
         let deadline = Instant::now() + PROOF;
         let mut leaving = self.leaving.subscribe();
         let mut has_told = false;
@@ -342,6 +344,21 @@ impl Exit {
                 }
             }
         }
+    }
+
+    /// Counts the datagrams that could not leave in time, until the connection ends.
+    async fn count_expired(&self, visit: &Visit) {
+        let all = || Some(Arc::clone(&visit.guest.get()?.datagrams));
+        let connection = visit.session.connection().clone();
+        self.records.count_expired(connection, all).await;
+    }
+
+    /// The connections of all clients.
+    #[cfg(test)]
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        let clients = self.store.clients().into_iter();
+        let here = clients.filter_map(|(id, _)| self.guests.find(&id));
+        here.flat_map(|guest| guest.connections()).collect()
     }
 
     /// Answers a request, whatever it is.

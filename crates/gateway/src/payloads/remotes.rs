@@ -83,6 +83,11 @@ impl Counted {
         }
     }
 
+    /// The number of the flow that a datagram for this remote end is of; 0 if it is of none.
+    pub(super) fn number(&self, remote: Option<SocketAddr>, found: Option<&Remote>) -> u64 {
+        self.record(remote, found).map_or(0, Record::number)
+    }
+
     fn with_record(&self, remote: Option<SocketAddr>, count: impl FnOnce(&Record)) {
         if let Some(record) = self.record(remote, self.find(remote).as_ref()) {
             count(record);

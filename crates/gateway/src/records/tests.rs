@@ -60,7 +60,7 @@ async fn flows_of_one_port_are_told_together_the_one_that_was_used_last_first() 
         other.received(1);
         std::thread::sleep(Duration::from_millis(1));
     }
-    others[0].is_of("voice");
+    others[0].is_of("voice", &Arc::default());
     others[0].sent();
     drop(others.remove(1));
     let numbers = |flows: &[Flow]| flows.iter().map(|flow| flow.number).collect::<Vec<_>>();

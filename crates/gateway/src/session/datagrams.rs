@@ -186,8 +186,9 @@ impl Datagrams {
         datagram
     }
 
-    /// Sends what [`begin`](Self::begin) began. One that has a number may go by any path; others
-    /// stay together where the scheduler keeps flows on paths.
+    /// Sends what [`begin`](Self::begin) began, of the flow whose record has this number. One that
+    /// has a number of its own may go by any path; others stay together where the scheduler keeps
+    /// flows on paths.
     ///
     /// # Errors
     ///
@@ -196,6 +197,7 @@ impl Datagrams {
     pub(crate) fn send(
         &self,
         datagram: Vec<u8>,
+        of: u64,
         sequence: Sequence,
         treatment: &Treatment,
     ) -> Result<(), SendDatagramError> {
@@ -214,6 +216,7 @@ impl Datagrams {
             } else {
                 treatment.class()
             },
+            tag: of,
         };
         self.connection.send_datagram_with(datagram.into(), options)
     }

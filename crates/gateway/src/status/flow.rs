@@ -135,6 +135,10 @@ pub struct FlowDatagrams {
     pub down: u64,
     /// Datagrams that this end dropped: too large for a path, or too many.
     pub dropped: u64,
+    /// Datagrams that were to leave here for the other end and could not in time. They are counted
+    /// in `up` or `down`, too.
+    #[serde(default)]
+    pub expired: u64,
     /// Datagrams that had arrived before.
     pub copies: u64,
     /// Datagrams that had to wait here for those before them.

@@ -28,7 +28,7 @@ fn class(name: &str, target: &str, wait: u64) -> Class {
     }
 }
 
-fn shown(near: &Near, name: &str) -> Shown {
+pub(super) fn shown(near: &Near, name: &str) -> Shown {
     let Status::Near(status) = near.entry.glance() else {
         panic!("it is a near end");
     };

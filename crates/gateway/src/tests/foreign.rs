@@ -92,7 +92,7 @@ impl Other {
                         back.extend_from_slice(&one.bytes);
                         back.push(b'!');
                         datagrams
-                            .send(back, Sequence::None, &Treatment::default())
+                            .send(back, 0, Sequence::None, &Treatment::default())
                             .unwrap();
                     }
                 }

@@ -301,6 +301,7 @@ impl Side {
                     repair: false,
                     critical: script.flag()?,
                     class: script.byte()?,
+                    tag: script.number()?,
                 };
                 drop(connection.send_datagram_with(script.bytes()?, options));
             }

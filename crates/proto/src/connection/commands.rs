@@ -20,6 +20,7 @@ use crate::time::Instant;
 use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Connection {
@@ -107,6 +108,12 @@ impl Connection {
         self.streams.send_datagram_with(data, options)?;
         self.placement.on_written();
         Ok(())
+    }
+
+    /// How many datagrams of each tag were dropped as their deadline passed before they were sent,
+    /// since this was asked last ([more](crate::streams::Streams::take_expired)).
+    pub fn take_expired_datagrams(&mut self) -> BTreeMap<u64, u64> {
+        self.streams.take_expired()
     }
 
     /// The next datagram received.

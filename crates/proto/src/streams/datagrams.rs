@@ -2,6 +2,7 @@
 //! application wants repaired are sent again when they are lost, while that is in time; a scheduler
 //! may send copies.
 
+mod expired;
 mod outgoing;
 mod repairs;
 
@@ -14,7 +15,8 @@ use crate::time::{Duration, Instant};
 use anabranch_wire::frame::{datagram_header_len, put_datagram_header};
 use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, varint};
 use bytes::{Bytes, BytesMut};
-use outgoing::Outgoing;
+use expired::Expired;
+use outgoing::{Item, Outgoing};
 use repairs::Repairs;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -51,6 +53,9 @@ pub struct DatagramOptions {
     /// The kind of traffic it belongs to, for schedulers: 0 unless set, and below
     /// [`MAX_CLASSES`](crate::sched::MAX_CLASSES). Those of one class wait for none of another.
     pub class: u8,
+    /// What the application calls it, or all that it counts together: of those that are dropped as
+    /// their deadline passes, each tag's [are told](crate::streams::StreamEvent::DatagramsExpired).
+    pub tag: u64,
 }
 
 /// A datagram that arrived.
@@ -98,7 +103,7 @@ pub(super) struct Datagrams {
     /// Datagrams given up because the room in packets shrank.
     pub(super) outgrown: u64,
     /// Datagrams given up because their deadline passed before they were sent.
-    pub(super) expired: u64,
+    pub(super) expired: Expired,
 }
 
 /// What arrived and was not read yet.
@@ -149,7 +154,7 @@ impl Datagrams {
             wants_recv: true,
             overflowed: 0,
             outgrown: 0,
-            expired: 0,
+            expired: Expired::default(),
             earliest_deadline: None,
         }
     }
@@ -166,7 +171,7 @@ impl Datagrams {
         let Some(max) = self.max_payload().filter(|_| shrunk) else {
             return;
         };
-        self.outgrown += self.outgoing.retain(|item, _| item.len() <= max);
+        self.outgrown += self.outgoing.retain(|item| item.data.len() <= max);
     }
 
     /// The largest payload that can be sent; `None` if the peer takes no datagrams.
@@ -215,7 +220,8 @@ impl Datagrams {
         if self.earliest_deadline.is_none_or(|earliest| now < earliest) {
             return;
         }
-        self.expired += self.outgoing.drop_late(now);
+        let expired = &mut self.expired;
+        self.outgoing.drop_late(now, |item| expired.note(item));
         if !self.has_waiting() {
             self.earliest_deadline = None;
         }
@@ -226,7 +232,15 @@ impl Datagrams {
         if self.earliest_deadline.is_none_or(|earliest| now < earliest) {
             return;
         }
-        self.expired += self.outgoing.retain(|_, options| !options.is_late(now));
+        let expired = &mut self.expired;
+        let keep = |item: &Item| {
+            let is_late = item.options.is_late(now);
+            if is_late {
+                expired.note(item);
+            }
+            !is_late
+        };
+        self.outgoing.retain(keep);
         self.earliest_deadline = self.outgoing.earliest_deadline();
     }
 

@@ -149,6 +149,9 @@ pub enum StreamEvent {
     DatagramReceived,
     /// [`send_datagram`](Streams::send_datagram) has space again.
     DatagramsUnblocked,
+    /// Datagrams were dropped before they were sent, as their deadline passed:
+    /// [`take_expired`](Streams::take_expired) says whose.
+    DatagramsExpired,
 }
 
 /// Why nothing was written.
@@ -573,6 +576,21 @@ impl Streams {
     pub fn set_clock(&mut self, now: Instant) {
         self.clock = now;
         self.datagrams.drop_late(now);
+        self.tell_expired();
+    }
+
+    fn tell_expired(&mut self) {
+        if self.datagrams.expired.is_news() {
+            self.events.push_back(StreamEvent::DatagramsExpired);
+        }
+    }
+
+    /// How many datagrams of each tag were dropped before they were sent, as their deadline passed,
+    /// since this was asked last. Those that were sent once, and waited to be sent again, are not
+    /// among them. More than 1024 tags are not told apart: what is beyond is counted in
+    /// [`StreamStats::datagrams_expired`] alone.
+    pub fn take_expired(&mut self) -> BTreeMap<u64, u64> {
+        self.datagrams.expired.take()
     }
 
     /// Queues a datagram.
@@ -586,7 +604,9 @@ impl Streams {
         data: Bytes,
         options: DatagramOptions,
     ) -> Result<(), SendDatagramError> {
-        self.datagrams.send(data, options, self.clock)
+        let sent = self.datagrams.send(data, options, self.clock);
+        self.tell_expired();
+        sent
     }
 
     /// The oldest received datagram.
@@ -636,7 +656,7 @@ impl Streams {
             receive_window: self.inbound.window(),
             datagrams_overflowed: self.datagrams.overflowed,
             datagrams_outgrown: self.datagrams.outgrown,
-            datagrams_expired: self.datagrams.expired,
+            datagrams_expired: self.datagrams.expired.count,
             ..self.stats.clone()
         }
     }

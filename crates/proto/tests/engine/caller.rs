@@ -366,6 +366,7 @@ fn of_streams(connection: &mut Connection, what: u8, script: &mut Script<'_>) ->
                 repair: false,
                 critical: script.flag()?,
                 class: script.number()? as u8,
+                tag: script.number()?,
             };
             let _ = connection.send_datagram_with(data.slice(..100), options);
         }

@@ -439,6 +439,7 @@ impl World {
                 repair: number == 2,
                 critical: number == 4,
                 class: (number == 3).into(),
+                tag: 0,
             };
             let data = Bytes::from(vec![9; size]);
             let _ = connection.send_datagram_with(data, options);

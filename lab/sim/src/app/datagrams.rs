@@ -114,6 +114,7 @@ impl DatagramSource {
             repair: false,
             critical: self.critical,
             class: 0,
+            tag: 0,
         }
     }
 }

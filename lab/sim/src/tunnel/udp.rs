@@ -131,6 +131,7 @@ impl Flow {
             max_skew: self.treatment.max_skew(),
             repair: true,
             class: self.treatment.class_of_numbered(),
+            tag: 0,
         };
         // A number that is not sent would be waited for.
         let mut numbering = self.numbering.clone();

@@ -196,6 +196,11 @@ fn of_flows(page: &mut Page, flows: Connections, traffic: &Traffic, datagrams: D
         "UDP datagrams of flows that were dropped here.",
     )
     .sample(&[], datagrams.dropped);
+    page.counter(
+        "anabranch_datagrams_expired_total",
+        "UDP datagrams that could not leave here in time; they count as moved, too.",
+    )
+    .sample(&[], datagrams.expired);
     let help = "How long UDP datagrams waited here for those before them, of those that did.";
     page.family("anabranch_reorder_wait_seconds", "summary", help);
     page.part("_sum", datagrams.held_us as f64 / 1e6);
@@ -225,6 +230,13 @@ fn of_classes(page: &mut Page, classes: &[Class]) {
         for (direction, bytes) in [("up", class.up_bytes), ("down", class.down_bytes)] {
             page.sample(&[("class", &class.name), ("direction", direction)], bytes);
         }
+    }
+    page.counter(
+        "anabranch_class_datagrams_expired_total",
+        "UDP datagrams of a class that could not leave here in time.",
+    );
+    for class in classes {
+        page.sample(&[("class", &class.name)], class.expired);
     }
 }
 
@@ -457,7 +469,7 @@ mod tests {
         let mut near = near();
         let shell = &mut near.classes[0];
         (shell.open, shell.made) = (1, 3);
-        (shell.up_bytes, shell.down_bytes) = (40, 500);
+        (shell.up_bytes, shell.down_bytes, shell.expired) = (40, 500, 6);
         let text = text(&Status::Near(near));
         read(&text);
         for line in [
@@ -466,6 +478,7 @@ mod tests {
             "anabranch_class_payload_bytes_total{class=\"shell\",direction=\"up\"} 40",
             "anabranch_class_payload_bytes_total{class=\"shell\",direction=\"down\"} 500",
             "anabranch_class_flows_made_total{class=\"bulk\"} 0",
+            "anabranch_class_datagrams_expired_total{class=\"shell\"} 6",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }

@@ -118,28 +118,25 @@ impl Outgoing {
         Some(item)
     }
 
-    /// Drops those at the front of their class that are late; returns how many that were.
-    pub(super) fn drop_late(&mut self, now: Instant) -> u64 {
-        let mut dropped = 0;
+    /// Drops those at the front of their class that are late, and tells of each.
+    pub(super) fn drop_late(&mut self, now: Instant, mut dropped: impl FnMut(&Item)) {
         for class in 0..self.classes.len() {
             let late = |queue: &VecDeque<Item>| {
                 let front = queue.front();
                 front.is_some_and(|item| item.options.is_late(now))
             };
             while late(&self.classes[class]) {
-                self.pop(class as u8);
-                dropped += 1;
+                self.pop(class as u8).iter().for_each(&mut dropped);
             }
         }
-        dropped
     }
 
     /// Drops what `keep` refuses; returns how many that were.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Bytes, &DatagramOptions) -> bool) -> u64 {
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Item) -> bool) -> u64 {
         let mut dropped = 0;
         for queue in &mut self.classes {
             dropped += queue.len();
-            queue.retain(|item| keep(&item.data, &item.options));
+            queue.retain(&mut keep);
             dropped -= queue.len();
         }
         let items = || self.classes.iter().flatten();
@@ -185,7 +182,7 @@ mod tests {
                     outgoing.push(Bytes::from(vec![0; length]), of(class));
                     model.push((class, length));
                 } else if mask % 7 == 0 {
-                    outgoing.retain(|_, options| options.class != class);
+                    outgoing.retain(|item| item.options.class != class);
                     model.retain(|(other, _)| *other != class);
                 } else {
                     let asked: ClassSet = (0..8).filter(|bit| mask >> bit & 1 == 1).collect();

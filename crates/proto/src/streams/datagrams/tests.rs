@@ -133,12 +133,12 @@ fn a_datagram_whose_deadline_passed_is_dropped_and_counted() {
         datagrams.send(data, options, Instant::ZERO).unwrap();
     }
     datagrams.drop_late(ms(4));
-    assert_eq!((datagrams.expired, datagrams.waiting()), (0, 4));
+    assert_eq!((datagrams.expired.count, datagrams.waiting()), (0, 4));
     datagrams.drop_late(ms(5));
-    assert_eq!((datagrams.expired, datagrams.waiting()), (1, 3));
+    assert_eq!((datagrams.expired.count, datagrams.waiting()), (1, 3));
     write(&mut datagrams, &mut Vec::new(), 100);
     datagrams.drop_late(ms(9));
-    assert_eq!((datagrams.expired, datagrams.waiting()), (3, 0));
+    assert_eq!((datagrams.expired.count, datagrams.waiting()), (3, 0));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn late_datagrams_make_room_in_a_full_queue() {
     };
     assert_eq!(third(4), Err(SendDatagramError::Full));
     assert_eq!(third(5), Ok(()));
-    assert_eq!(datagrams.expired, 1);
+    assert_eq!(datagrams.expired.count, 1);
 }
 
 #[test]
@@ -177,4 +177,44 @@ fn one_packet_holds_datagrams_of_one_flow() {
     assert!(write(Some(&first)).is_some());
     assert!(write(Some(&first)).is_none());
     assert_eq!(datagrams.front(ClassSet::ALL).unwrap().flow, 2);
+}
+
+#[test]
+fn what_expired_is_told_by_tag_once_and_without_what_had_left() {
+    let mut datagrams = ready(10_000);
+    let repaired = DatagramOptions {
+        max_skew: Some(Duration::from_millis(9)),
+        repair: true,
+        tag: 3,
+        ..due(9)
+    };
+    datagrams
+        .send(Bytes::from_static(b"x"), repaired, Instant::ZERO)
+        .unwrap();
+    write(&mut datagrams, &mut Vec::new(), 100);
+    assert!(datagrams.repair(ms(1), NonZeroU64::MIN));
+    for tag in [7, 5, 7] {
+        let options = DatagramOptions { tag, ..due(5) };
+        let data = Bytes::from_static(b"x");
+        datagrams.send(data, options, Instant::ZERO).unwrap();
+    }
+    assert!(!datagrams.expired.is_news());
+    datagrams.drop_late(ms(9));
+    assert_eq!(datagrams.expired.count, 4);
+    assert!(datagrams.expired.is_news() && !datagrams.expired.is_news());
+    assert_eq!(datagrams.expired.take(), [(5, 1), (7, 2)].into());
+    assert!(!datagrams.expired.is_news() && datagrams.expired.take().is_empty());
+}
+
+#[test]
+fn tags_that_nobody_asks_for_are_bounded() {
+    let mut datagrams = ready(1 << 20);
+    for tag in 0..2000 {
+        let options = DatagramOptions { tag, ..due(5) };
+        let data = Bytes::from_static(b"x");
+        datagrams.send(data, options, Instant::ZERO).unwrap();
+    }
+    datagrams.drop_late(ms(5));
+    assert_eq!(datagrams.expired.count, 2000);
+    assert_eq!(datagrams.expired.take().len(), 1024);
 }

@@ -97,6 +97,7 @@ fn a_datagram_tells_its_flow_deadline_skew_and_worth() {
         repair: false,
         critical: true,
         class: 3,
+        tag: 0,
     };
     client
         .send_datagram_with(Bytes::from_static(b"x"), options)
