@@ -8,7 +8,9 @@ mod common;
 use anabranch_testbed::{Rate, resumed};
 use common::figures::{content_rate, mbit};
 use common::process::Process;
+use common::translator::Translator;
 use common::{Family, Lab, PROGRAM, files::noise, judge, measured};
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -19,8 +21,15 @@ const END: Duration = Duration::from_secs(120);
 /// Where the near end listens, in the namespace of the client.
 const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1080);
 
+/// The server's address, by every link.
+const SERVER: &str = "10.99.0.1";
+
 /// A service of the server, which the far end is allowed to lead to.
 const SERVICE: &str = "10.99.0.1:8000";
+
+/// The server's address that a translator knows, and the translator's own before it.
+const BEHIND_TRANSLATOR: &str = "10.101.0.2";
+const OUTER: [&str; 2] = ["10.101.0.1", "10.101.0.3"];
 
 /// Links, and a tunnel over all of them.
 struct Tunnel {
@@ -32,7 +41,29 @@ struct Tunnel {
 
 impl Tunnel {
     fn over(name: &str, rates: &[Rate]) -> Option<Self> {
-        let lab = Lab::new(name, rates)?;
+        Some(Self::within(Lab::new(name, rates)?, &[]))
+    }
+
+    /// The first of two links is behind a translator, which reaches the far end at this address.
+    fn behind_translator(name: &str, rates: &[Rate; 2]) -> Option<(Self, Translator)> {
+        let lab = Lab::behind_gateways(name, rates)?;
+        let gateway = &lab.gateways[0];
+        let run = |words: &[&str]| gateway.run("ip", words).unwrap();
+        run(&["address", "add", "10.99.0.1/32", "dev", "lo"]);
+        let uplink = run(&["-o", "route", "get", BEHIND_TRANSLATOR]);
+        let uplink = uplink.split_once(" dev ").unwrap().1;
+        let uplink = uplink.split_whitespace().next().unwrap();
+        run(&["address", "add", &format!("{}/24", OUTER[1]), "dev", uplink]);
+        let [inner, far] = [SERVER, BEHIND_TRANSLATOR].map(|ip| format!("{ip}:4434"));
+        let (inner, far) = (inner.parse().unwrap(), far.parse().unwrap());
+        let translator = Translator::start(gateway, inner, far, OUTER[0]);
+        let listen = ["--listen", BEHIND_TRANSLATOR, "--advertise", SERVER];
+        Some((Self::within(lab, &listen), translator))
+    }
+
+    /// Starts both ends in a network, with further options of the far end.
+    fn within(lab: Lab, more: &[&str]) -> Self {
+        let links = lab.links.len();
         let mut command = common::program(&lab.server);
         let state = lab.path("far");
         command
@@ -40,10 +71,11 @@ impl Tunnel {
                 "tunnel",
                 "serve",
                 "--listen",
-                "10.99.0.1",
+                SERVER,
                 "--allow",
                 "10.99.0.1,8000",
             ])
+            .args(more)
             .arg("--state")
             .arg(&state)
             .env("XDG_RUNTIME_DIR", &state);
@@ -55,7 +87,7 @@ impl Tunnel {
             .args(["tunnel", "join", &url, "--state"])
             .arg(&state);
         command.env("XDG_RUNTIME_DIR", &state);
-        for at in 0..rates.len() {
+        for at in 0..links {
             command.args(["--path", &format!("path{at}")]);
         }
         let near = Process::start(command.arg("-v"), &lab.directory);
@@ -70,10 +102,10 @@ impl Tunnel {
             near,
             far,
         };
-        for at in 0..rates.len() {
+        for at in 0..links {
             tunnel.hear(&format!("path{at} (10.{}.0.1): up", at + 1));
         }
-        Some(tunnel)
+        tunnel
     }
 
     /// Waits until the near end has said this.
@@ -96,10 +128,19 @@ impl Tunnel {
 
     /// Asks the near end.
     fn ask(&self, words: &[&str]) -> std::process::Output {
-        let mut command = common::program(&self.lab.client);
+        self.ask_end("near", words)
+    }
+
+    /// Asks the end `near` or `far`.
+    fn ask_end(&self, end: &str, words: &[&str]) -> std::process::Output {
+        let host = match end {
+            "near" => &self.lab.client,
+            _ => &self.lab.server,
+        };
+        let mut command = common::program(host);
         command
             .args(words)
-            .env("XDG_RUNTIME_DIR", self.lab.path("near"));
+            .env("XDG_RUNTIME_DIR", self.lab.path(end));
         command.output().unwrap()
     }
 
@@ -278,10 +319,26 @@ fn a_ping_beside_transfers_that_fill_the_tunnel_stays_quick() {
 /// Sends `length` bytes from one end to the other, and calls `during` after each megabyte that
 /// arrived. Returns how long it took.
 fn transfer(
+    from: TcpStream,
+    to: TcpStream,
+    length: usize,
+    mut during: impl FnMut(usize),
+) -> Duration {
+    let mut megabytes = 0;
+    transfer_and_hear(from, to, length, |got| {
+        if got / 1_000_000 > megabytes {
+            megabytes = got / 1_000_000;
+            during(megabytes);
+        }
+    })
+}
+
+/// The same, with a call whenever something arrived, with all that has so far.
+fn transfer_and_hear(
     mut from: TcpStream,
     mut to: TcpStream,
     length: usize,
-    mut during: impl FnMut(usize),
+    mut heard: impl FnMut(usize),
 ) -> Duration {
     let data = noise(length);
     let expected = data.clone();
@@ -292,13 +349,10 @@ fn transfer(
     let (started, mut got) = (Instant::now(), Vec::with_capacity(length));
     let mut buffer = vec![0; 64 << 10];
     while got.len() < length {
-        let before = got.len() / 1_000_000;
         let count = resumed(|| to.read(&mut buffer)).unwrap();
         assert!(count > 0, "it ended after {} bytes", got.len());
         got.extend_from_slice(&buffer[..count]);
-        if got.len() / 1_000_000 > before {
-            during(got.len() / 1_000_000);
-        }
+        heard(got.len());
     }
     let took = started.elapsed();
     assert!(got == expected, "the same bytes in the same order");
@@ -368,6 +422,65 @@ fn a_udp_flow_goes_on_in_order_and_once_when_a_link_is_cut() {
     let later: Vec<u32> = numbers.into_iter().filter(|n| *n >= SETTLED).collect();
     let all: Vec<u32> = (SETTLED..ALL).collect();
     assert_eq!(later, all, "all of them, in order");
+}
+
+/// The mapping changes under a download and a flow of datagrams, so the server's packets go to a
+/// port that nobody reads until the client's next packet came by the new one.
+#[test]
+fn flows_go_on_while_the_translator_of_a_link_changes_its_mapping_again_and_again() {
+    const NUMBERS: u32 = 500;
+    const EVERY: u32 = 80;
+    /// Some 100 ms are usual; a machine that is busy adds to that.
+    const SILENCE: Duration = Duration::from_secs(1);
+    let rates = [Rate::mbit(20); 2];
+    let Some((tunnel, mut translator)) = Tunnel::behind_translator("tunnel-nat", &rates) else {
+        return;
+    };
+    let association = Association::open(&tunnel);
+    let (host, service) = tunnel.connect();
+    let downloading = thread::spawn(move || download(service, host, 32_000_000));
+    let mut mapping = None;
+    let (numbers, gap) = association.numbers(NUMBERS, |number| {
+        if number % EVERY == EVERY / 2 {
+            let times = number / EVERY;
+            mapping = Some(translator.remap(OUTER[times as usize % 2]));
+        }
+    });
+    let silence = downloading.join().unwrap();
+    let lost = NUMBERS as usize - numbers.len();
+    eprintln!("silent for {silence:.0?} at most; {lost} numbers lost, {gap:.0?} between two");
+    assert!(
+        silence < SILENCE && gap < SILENCE,
+        "{silence:?} and {gap:?}"
+    );
+    assert!(lost < 25, "{lost} lost");
+    let once: BTreeSet<u32> = numbers.iter().copied().collect();
+    assert_eq!(once.len(), numbers.len(), "each once");
+    let shown = |end: &str, words: &[&str]| {
+        let asked = tunnel.ask_end(end, words);
+        serde_json::from_slice::<serde_json::Value>(&asked.stdout).unwrap()
+    };
+    let near = shown("near", &["tunnel", "status", "--json"]);
+    let counts = &near["connections"];
+    assert_eq!((&counts["made"], &counts["failed"]), (&2.into(), &0.into()));
+    let far = shown("far", &["tunnel", "paths", "--json"]);
+    let remotes = far["paths"].as_array().unwrap().iter();
+    let mut remotes = remotes.map(|path| path["remote"].as_str().unwrap());
+    let mapping = mapping.unwrap().to_string();
+    assert!(remotes.any(|remote| remote == mapping), "{mapping}: {far}");
+    let said = tunnel.near.stderr();
+    assert_eq!(said.matches("path0 (10.1.0.1): up").count(), 1, "{said}");
+}
+
+/// Sends so many bytes from one end to the other; returns the longest time without any.
+fn download(from: TcpStream, to: TcpStream, length: usize) -> Duration {
+    let (mut last, mut silence) = (None::<Instant>, Duration::ZERO);
+    transfer_and_hear(from, to, length, |_| {
+        let now = Instant::now();
+        silence = silence.max(last.map_or(Duration::ZERO, |last| now - last));
+        last = Some(now);
+    });
+    silence
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub mod files;
 pub mod observer;
 pub mod process;
 pub mod stage;
+pub mod translator;
 
 use anabranch_testbed::{LinkId, LinkSpec, Node, Rate, Testbed};
 use files::{names, noise, state_home};
@@ -88,6 +89,8 @@ pub struct Lab {
     pub server: Node,
     pub family: Family,
     pub links: Vec<LinkId>,
+    /// What is between the client and each link, if there is something.
+    pub gateways: Vec<Node>,
     pub directory: TempDir,
     /// Keeps measurements away that have to be alone.
     _turn: Turn,
@@ -154,6 +157,7 @@ impl Lab {
                 .run("ip", &["route", "add", &clients, "via", &a])
                 .unwrap();
         }
+        lab.gateways = gateways;
         Some(lab)
     }
 
@@ -220,6 +224,7 @@ impl Lab {
             server,
             family,
             links,
+            gateways: Vec::new(),
             directory,
             _turn: turn,
         })
