@@ -1,5 +1,7 @@
 //! Hosts that know nothing of it, behind two gateways.
 
+mod silence;
+
 use super::*;
 use crate::quic::{Dial, PathPlan, configs};
 use crate::tcp::{Connect, Exchange, Once, TcpId, TcpReport, TcpState};
@@ -59,7 +61,18 @@ struct Net {
 
 /// These links between the gateways, and one exchange, to which the server listens or not.
 fn net(links: &[LinkConfig], exchange: Exchange, until: Option<Instant>, listens: bool) -> Net {
-    let mut world = World::new(7);
+    net_with((7, transport()), links, exchange, until, listens)
+}
+
+/// The same in a world of this seed, whose gateways have this transport.
+fn net_with(
+    (seed, transport): (u64, TransportConfig),
+    links: &[LinkConfig],
+    exchange: Exchange,
+    until: Option<Instant>,
+    listens: bool,
+) -> Net {
+    let mut world = World::new(seed);
     let hosts = [0, 1].map(|_| world.add_node(NodeKind::Host));
     let gates = [0, 1].map(|_| world.add_node(NodeKind::Gateway));
     let wire = LinkConfig::default();
@@ -75,7 +88,7 @@ fn net(links: &[LinkConfig], exchange: Exchange, until: Option<Instant>, listens
     };
     let (near, far) = (on(&world, 0), on(&world, 1));
     let seed = world.seed();
-    let (dialling, accepting) = configs(transport(), transport());
+    let (dialling, accepting) = configs(transport.clone(), transport);
     let plans = far.iter().enumerate();
     let paths = plans.map(|(socket, remote)| PathPlan::new(socket, *remote));
     let dial = Dial {
