@@ -17,6 +17,7 @@ mod lia;
 mod new_reno;
 mod olia;
 mod registry;
+mod resume;
 #[cfg(test)]
 mod tests;
 mod westwood;
@@ -28,6 +29,7 @@ pub(crate) use bottleneck::Bottlenecks;
 pub use cubic::Cubic;
 pub use new_reno::NewReno;
 pub use registry::{Build, ControllerFactory, ControllerInit, Entry, ParamDoc, Registry};
+pub use resume::PathMemory;
 
 use crate::recovery::rate::RateSample;
 use crate::time::{Duration, Instant};
@@ -66,6 +68,17 @@ pub trait Controller: Debug + Send {
     /// transports that then fall back to the first window (RFC 5681, section 4.1); in QUIC idle
     /// time is the pacer's to bridge (RFC 9002, section 7.8).
     fn on_idle(&mut self, _now: Instant) {}
+
+    /// An earlier connection saw this of the path: when the path proves to be the same, the window
+    /// may grow to half of it at once, `until` then (RFC 9959). Called before anything is sent, if
+    /// at all. Controllers that are coupled, measure by themselves or stay constant need not care.
+    fn resume(&mut self, _memory: PathMemory, _until: Instant) {}
+
+    /// Bytes that the path carried in a round trip, if a later connection may
+    /// [resume](Self::resume) from it.
+    fn memorable(&self) -> Option<u64> {
+        None
+    }
 
     /// Congestion window, in bytes.
     fn window(&self) -> u64;

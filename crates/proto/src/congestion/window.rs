@@ -1,7 +1,10 @@
-//! What the loss-based controllers share: slow start, recovery periods, and taking a reduction
-//! back.
+//! What the loss-based controllers share: slow start, recovery periods, taking a reduction back,
+//! and resuming what an earlier connection knew.
 
-use super::{AckEvent, CongestionEvent, Controller, ControllerInit, Member, SpuriousLoss};
+use super::resume::{CarefulResume, PathMemory, Step, after_retreat, is_memorable};
+use super::{
+    AckEvent, CongestionEvent, Controller, ControllerInit, Member, SentEvent, SpuriousLoss,
+};
 use crate::spec::{ParamDoc, Params, SpecError};
 use crate::time::Instant;
 use std::fmt::Debug;
@@ -66,6 +69,23 @@ pub(super) trait LossBased: Debug + Send {
 }
 
 impl<T: LossBased> Controller for T {
+    fn on_sent(&mut self, event: &SentEvent) {
+        self.base_mut().on_sent(event);
+    }
+
+    /// Coupled windows resume nothing: what one of them may hold depends on the others.
+    fn resume(&mut self, memory: PathMemory, until: Instant) {
+        if !LossBased::is_coupled(self) {
+            let window = self.base_mut();
+            window.resume.begin(memory, until, window.size);
+        }
+    }
+
+    fn memorable(&self) -> Option<u64> {
+        let is_coupled = LossBased::is_coupled(self);
+        self.base().memorable().filter(|_| !is_coupled)
+    }
+
     fn on_ack(&mut self, event: &AckEvent, group: &[Member]) {
         self.grow(event, group);
     }
@@ -107,8 +127,23 @@ impl<T: LossBased> Controller for T {
         self.base().ssthresh
     }
 
+    fn pacing_rate(&self) -> Option<u64> {
+        self.base().resume.pacing_rate()
+    }
+
     fn in_recovery(&self) -> bool {
         self.base().in_recovery()
+    }
+
+    fn phase(&self) -> &'static str {
+        let base = self.base();
+        base.resume.name().unwrap_or(if base.in_recovery() {
+            "recovery"
+        } else if base.in_slow_start() {
+            "slow_start"
+        } else {
+            "congestion_avoidance"
+        })
     }
 
     fn bytes_between_losses(&self) -> u64 {
@@ -135,6 +170,7 @@ pub(super) struct Window {
     since_loss: u64,
     between_losses: u64,
     undo: Option<Undo>,
+    resume: CarefulResume,
 }
 
 /// What to return to if all losses of a recovery period turn out to be none.
@@ -172,13 +208,29 @@ impl Window {
             since_loss: 0,
             between_losses: 0,
             undo: None,
+            resume: CarefulResume::default(),
         }
     }
 
-    /// Accounts for an acknowledgement and returns the bytes that count: none during recovery and
-    /// none if the window was not the limit.
+    fn on_sent(&mut self, sent: &SentEvent) {
+        if let Some(size) = self.resume.on_sent(sent, self.mds) {
+            self.size = size;
+        }
+    }
+
+    /// Accounts for an acknowledgement and returns the bytes that count: none during recovery, none
+    /// if the window was not the limit, and none that a resumed window holds back.
     pub(super) fn on_ack(&mut self, ack: &AckEvent) -> u64 {
         self.since_loss = self.since_loss.saturating_add(ack.bytes);
+        match self.resume.on_ack(ack, self.size) {
+            Step::Grow => {}
+            Step::Hold => return 0,
+            Step::Set(size) => {
+                self.size = size;
+                return 0;
+            }
+            Step::LimitSlowStart(limit) => self.ssthresh = limit.max(minimum_window(self.mds)),
+        }
         if self.reduced_at.is_some_and(|at| ack.largest_sent <= at) {
             return 0;
         }
@@ -212,9 +264,13 @@ impl Window {
         self.reduce_to(event, self.size as f64 * factor)
     }
 
-    /// Reduces to `target` bytes or the smallest window, otherwise as [`reduce`](Self::reduce).
+    /// Reduces to `target` bytes or the smallest window, otherwise as [`reduce`](Self::reduce). The
+    /// window before is what the path has carried, if it was resumed and that is less.
     pub(super) fn reduce_to(&mut self, event: &CongestionEvent, target: f64) -> Option<u64> {
-        let before = self.size;
+        let retreat = self.resume.on_congestion(event);
+        let before = retreat.map_or(self.size, |pipe| pipe.min(self.size));
+        let target = target as u64;
+        let target = retreat.map_or(target, |pipe| target.min(after_retreat(pipe)));
         let fresh = self.reduced_at.is_none_or(|at| event.last_sent > at);
         if fresh {
             let (size, ssthresh) = (self.size, self.ssthresh);
@@ -226,7 +282,7 @@ impl Window {
                 bytes_lost: event.bytes_lost,
             });
             self.between_losses = std::mem::take(&mut self.since_loss);
-            self.ssthresh = (target as u64).max(minimum_window(self.mds));
+            self.ssthresh = target.max(minimum_window(self.mds));
             self.size = self.ssthresh;
             self.reduced_at = Some(event.now);
             self.recovering = true;
@@ -234,7 +290,7 @@ impl Window {
         } else if let Some(undo) = &mut self.undo {
             undo.bytes_lost = undo.bytes_lost.saturating_add(event.bytes_lost);
         }
-        if event.ecn {
+        if event.ecn || retreat.is_some() {
             self.undo = None;
         }
         if event.persistent {
@@ -283,6 +339,7 @@ impl Window {
 
     /// Two packets, in slow start. What was sent before says nothing about the path as it is now.
     pub(super) fn restart(&mut self, now: Instant) {
+        self.resume.end();
         self.size = minimum_window(self.mds);
         self.ssthresh = self.ssthresh.max(self.size);
         self.reduced_at = Some(now);
@@ -293,9 +350,23 @@ impl Window {
 
     /// The first window, if the window is larger (RFC 5681, section 4.1). The threshold stays.
     fn on_idle(&mut self) {
+        self.resume.end();
         self.size = self.size.min(self.initial.bytes(self.mds));
         self.credit = 0;
         self.undo = None;
+    }
+
+    /// Bytes that the path carried in a round trip, if that is worth remembering: of a window in
+    /// slow start half is yet to arrive (RFC 9959, section 4.1).
+    fn memorable(&self) -> Option<u64> {
+        let carried = if self.in_slow_start() {
+            self.size / 2
+        } else {
+            self.size
+        };
+        let is_known = self.resume.is_settled() && !self.recovering;
+        let initial = self.initial.bytes(self.mds);
+        (is_known && is_memorable(carried, initial)).then_some(carried)
     }
 
     pub(super) fn in_recovery(&self) -> bool {
