@@ -63,6 +63,12 @@ pub struct TransportConfig {
     pub chunk: Option<u64>,
     /// Builds a congestion controller for each route.
     pub congestion: ControllerFactory,
+    /// Whether the path of the handshake begins from what an earlier connection to the same peer
+    /// saw of it at most an hour ago, and later ones are told (RFC 9959): half of what it carried
+    /// in a round trip goes out in the second one. A server's memory travels in its tokens, beside
+    /// TLS tickets; a client's in the [`ResumptionState`](crate::resumption::ResumptionState).
+    /// Controllers that are coupled, measure by themselves or stay constant remember nothing.
+    pub careful_resume: bool,
     /// Builds the scheduler of each connection.
     pub scheduler: SchedulerFactory,
     /// Where acknowledgements travel.
@@ -101,6 +107,7 @@ impl Default for TransportConfig {
             ecn: true,
             chunk: None,
             congestion: ControllerFactory::default(),
+            careful_resume: true,
             scheduler: SchedulerFactory::default(),
             ack_return: AckReturn::default(),
             timestamps: false,

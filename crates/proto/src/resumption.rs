@@ -2,10 +2,15 @@
 //! that the server had granted (RFC 9000, section 7.4.1), and a token that proves the address.
 //!
 //! [`ResumptionState`] is a value without behaviour that the application stores where it likes. It
-//! is good once (RFC 8446, appendix C.4). RFC 10069 carries nothing of a path over.
+//! is good once (RFC 8446, appendix C.4). Of paths it carries over what the first one could do, for
+//! who sends much (RFC 9959), and nothing that RFC 10069 negotiates.
 
+use crate::congestion::PathMemory;
+use crate::congestion::resume::MEMORY_LIFETIME;
+use crate::datagram::Tuple;
 use crate::handshake::tls::{ClientTls, SavedSession};
-use crate::time::Duration;
+use crate::handshake::token::address_bytes;
+use crate::time::{Duration, Instant};
 use anabranch_wire::Side;
 use anabranch_wire::cursor::{Reader, UnexpectedEnd};
 use anabranch_wire::params::TransportParameters;
@@ -18,6 +23,8 @@ use std::fmt;
 const MAGIC: [u8; 5] = *b"ABRS\x01";
 /// Bytes of the checksum that an encoded state ends with.
 const CHECKSUM: usize = 8;
+/// Bytes of an encoded address.
+const ADDRESS: usize = 16;
 /// The longest encoded state, in bytes: a ticket, a few certificates, a token.
 pub const MAX_STATE: usize = 64 * 1024;
 /// States that one connection leaves at most: so many tickets a server gives and a client keeps,
@@ -88,6 +95,45 @@ impl Remembered {
     }
 }
 
+/// A path and what it carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownPath {
+    memory: PathMemory,
+    remote: [u8; ADDRESS],
+    /// The near end, where the driver told it.
+    local: Option<[u8; ADDRESS]>,
+}
+
+impl KnownPath {
+    pub(crate) fn new(memory: PathMemory, tuple: &Tuple) -> Self {
+        Self {
+            memory,
+            remote: address_bytes(tuple.remote.ip()),
+            local: tuple.local.map(address_bytes),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let local = self.local.as_ref().map_or(&[][..], |local| local);
+        [&self.memory.encode()[..], &self.remote, local].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let memory = PathMemory::decode(reader.array().ok()?)?;
+        let remote = reader.array().ok()?;
+        let local = match reader.rest() {
+            [] => None,
+            local => Some(local.try_into().ok()?),
+        };
+        Some(Self {
+            memory,
+            remote,
+            local,
+        })
+    }
+}
+
 /// What the next connection to the same server begins with. It holds secrets: whoever has it can
 /// read the early data of that connection, and be the client as far as the server can tell.
 #[derive(Clone, PartialEq, Eq)]
@@ -97,6 +143,8 @@ pub struct ResumptionState {
     pub(crate) remembered: Remembered,
     /// For the first Initial (RFC 9000, section 8.1.3); empty if the server gave none.
     pub(crate) token: Vec<u8>,
+    /// What its path carried, if that is worth knowing.
+    pub(crate) path: Option<KnownPath>,
 }
 
 /// Bytes that are not a state this version can use.
@@ -141,6 +189,12 @@ impl ResumptionState {
         self.server_name == server_name && self.session.trust == config.trust_digest()
     }
 
+    /// Forgets what the path carried. A client calls it that comes from another network than it had
+    /// when the state was taken, and knows: otherwise only addresses, RTT and losses tell.
+    pub fn forget_path(&mut self) {
+        self.path = None;
+    }
+
     /// Itself, if [`decode`](Self::decode) takes it: of a server with a chain of certificates
     /// without end, say, nothing is kept.
     pub(crate) fn if_storable(self) -> Option<Self> {
@@ -167,6 +221,10 @@ impl ResumptionState {
         }
         varint::put(&mut out, session.chain.len() as u64);
         session.chain.iter().for_each(|part| put(&mut out, part));
+        // Last, and not there if there is none: as states were before.
+        if let Some(path) = &self.path {
+            put(&mut out, &path.encode());
+        }
         let checksum = checksum(&out);
         out.extend_from_slice(&checksum);
         out
@@ -200,6 +258,12 @@ impl ResumptionState {
         let chain = (0..count)
             .map(|_| Ok(reader.length_prefixed()?.to_vec()))
             .collect::<Result<_, StateError>>()?;
+        let path = if reader.is_empty() {
+            None
+        } else {
+            let path = KnownPath::decode(reader.length_prefixed()?);
+            Some(path.ok_or(StateError::Damaged)?)
+        };
         let session = SavedSession {
             trust,
             suite,
@@ -216,6 +280,7 @@ impl ResumptionState {
             session,
             remembered: Remembered::of(&params.map_err(|_| StateError::Damaged)?),
             token,
+            path,
         })
     }
 }
@@ -269,6 +334,16 @@ pub struct Resume {
     pub early_data: bool,
 }
 
+impl Resume {
+    /// What the path along `tuple` carried, and until when that counts.
+    pub(crate) fn path_memory(&self, now: Instant, tuple: &Tuple) -> Option<(PathMemory, Instant)> {
+        let left = MEMORY_LIFETIME.checked_sub(self.age)?;
+        let known = self.state.path?;
+        let is_there = known == KnownPath::new(known.memory, tuple);
+        is_there.then_some((known.memory, now + left))
+    }
+}
+
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     varint::put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -284,6 +359,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datagram::SocketId;
     use proptest::prelude::*;
 
     fn state() -> ResumptionState {
@@ -308,6 +384,24 @@ mod tests {
             },
             remembered: Remembered::of(&params),
             token: vec![5; 40],
+            path: None,
+        }
+    }
+
+    fn tuple(local: Option<&str>, remote: &str) -> Tuple {
+        Tuple {
+            socket: SocketId(0),
+            local: local.map(|local| local.parse().unwrap()),
+            remote: remote.parse().unwrap(),
+        }
+    }
+
+    /// A state that knows what the path along `tuple` carried.
+    fn knowing(tuple: &Tuple) -> ResumptionState {
+        let memory = PathMemory::new(1 << 20, Duration::from_millis(200)).unwrap();
+        ResumptionState {
+            path: Some(KnownPath::new(memory, tuple)),
+            ..state()
         }
     }
 
@@ -315,6 +409,54 @@ mod tests {
     fn a_state_survives_being_written_and_read() {
         let state = state();
         assert_eq!(ResumptionState::decode(&state.encode()), Ok(state));
+    }
+
+    #[test]
+    fn a_path_is_known_again_by_its_addresses_and_for_an_hour() {
+        let there = tuple(None, "192.0.2.7:4433");
+        let mut state = knowing(&there);
+        assert_eq!(ResumptionState::decode(&state.encode()), Ok(state.clone()));
+        let memory = state.path.unwrap().memory;
+        let hour = Duration::from_secs(3600);
+        let known = |state: &ResumptionState, tuple, age| {
+            let resume = Resume {
+                state: state.clone(),
+                age,
+                early_data: false,
+            };
+            let memory = resume.path_memory(Instant::ZERO, &tuple);
+            assert!(memory.is_none_or(|(_, until)| until == Instant::ZERO + hour - age));
+            memory.map(|(memory, _)| memory)
+        };
+        let port = tuple(None, "192.0.2.7:443");
+        assert_eq!(known(&state, port, hour), Some(memory));
+        let late = hour + Duration::from_nanos(1);
+        assert_eq!(known(&state, there, late), None);
+        assert_eq!(known(&state, tuple(None, "192.0.2.8:4433"), hour), None);
+        let here = tuple(Some("10.0.0.1"), "192.0.2.7:4433");
+        assert_eq!(known(&state, here, hour), None);
+        state.forget_path();
+        assert_eq!(known(&state, there, hour), None);
+        let both = knowing(&here);
+        assert_eq!(ResumptionState::decode(&both.encode()), Ok(both.clone()));
+        assert_eq!(known(&both, here, hour), Some(memory));
+    }
+
+    #[test]
+    fn what_is_no_path_is_damage() {
+        let good = knowing(&tuple(None, "192.0.2.7:4433")).encode();
+        let whole = &good[..good.len() - CHECKSUM];
+        let before = whole.len() - PathMemory::LEN - ADDRESS - 1;
+        let with = |path: &[u8]| {
+            let mut bytes = whole[..before].to_vec();
+            put(&mut bytes, path);
+            bytes.extend(checksum(&bytes));
+            ResumptionState::decode(&bytes)
+        };
+        assert!(with(&whole[before + 1..]).is_ok());
+        for path in [&[][..], &[1; 23], &[1; 25], &[1; 39], &[1; 41], &[0; 24]] {
+            assert_eq!(with(path), Err(StateError::Damaged), "{path:?}");
+        }
     }
 
     #[test]

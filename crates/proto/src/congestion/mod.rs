@@ -17,7 +17,7 @@ mod lia;
 mod new_reno;
 mod olia;
 mod registry;
-mod resume;
+pub(crate) mod resume;
 #[cfg(test)]
 mod tests;
 mod westwood;

@@ -17,6 +17,10 @@
 use super::{AckEvent, CongestionEvent, SentEvent};
 use crate::time::{Duration, Instant};
 
+/// How long what was seen of a path is used: RFC 9959, section 2.4, leaves it open between minutes
+/// and hours.
+pub(crate) const MEMORY_LIFETIME: Duration = Duration::from_secs(60 * 60);
+
 /// RFC 9959, section 3.3: the jump is to this part of what was remembered, others may have come.
 const JUMP_DIVISOR: u64 = 2;
 /// RFC 9959, section 3.5: what is kept of the pipe size after congestion is this part of it.
@@ -38,6 +42,9 @@ pub struct PathMemory {
 }
 
 impl PathMemory {
+    /// Bytes of an encoded memory.
+    pub(crate) const LEN: usize = 8;
+
     /// What is kept of a path that carried `bytes` in a round trip of `rtt`; nothing if either is
     /// too small to tell.
     pub fn new(bytes: u64, rtt: Duration) -> Option<Self> {
@@ -54,6 +61,17 @@ impl PathMemory {
     /// The lowest RTT, to the nearest microsecond below.
     pub fn rtt(self) -> Duration {
         Duration::from_micros(u64::from(self.rtt_us))
+    }
+
+    pub(crate) fn encode(self) -> [u8; Self::LEN] {
+        (u64::from(self.kib) << 32 | u64::from(self.rtt_us)).to_be_bytes()
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote; none if it is something else.
+    pub(crate) fn decode(bytes: [u8; Self::LEN]) -> Option<Self> {
+        let both = u64::from_be_bytes(bytes);
+        let (kib, rtt_us) = ((both >> 32) as u32, both as u32);
+        (kib > 0 && rtt_us > 0).then_some(Self { kib, rtt_us })
     }
 
     /// Whether a path with this lowest RTT can be the same one.

@@ -110,6 +110,7 @@ impl Connection {
         self.tune_streams(now);
         self.detect_lost(now, level, target);
         self.grow_window(now, target, newly.time_sent, &sum);
+        self.tell_memory(now, target);
         self.tend_keys(now);
         self.ack_routes.settle(&self.paths);
         if level == Level::OneRtt {

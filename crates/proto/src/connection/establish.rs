@@ -102,8 +102,9 @@ impl Connection {
         let address = [path.route().tuple().remote.ip()];
         let (keys, rng) = (self.identity.keys(), &mut self.rng);
         let tokens = (0..self.handshake.tickets_given().max(1))
-            .map(|_| keys.seal_new_token(now, &address, rng));
+            .map(|_| keys.seal_new_token(now, &address, None, rng));
         self.owed.new_token = Some(tokens.collect());
+        self.begin_memories();
     }
 
     /// The client's first request comes with the end of its handshake, or right behind it: a server

@@ -19,6 +19,7 @@ mod observe;
 mod one_way;
 mod paths;
 mod receive;
+mod remember;
 mod silence;
 mod timers;
 mod transmit;
@@ -31,7 +32,7 @@ pub use crate::stats::{ConnectionStats, PathStats};
 pub use crate::timer::Timer;
 
 use crate::config::TransportConfig;
-use crate::congestion::Bottlenecks;
+use crate::congestion::{Bottlenecks, PathMemory};
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::Event;
@@ -55,6 +56,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::{ConnectionId, PathId};
 use control::OwedFrames;
 use early_data::EarlyData;
+use remember::Memories;
 use std::sync::Arc;
 
 /// A QUIC connection over one or more paths.
@@ -77,6 +79,7 @@ pub struct Connection {
     streams: Streams,
     placement: Placement,
     owed: OwedFrames,
+    memories: Memories,
     outbox: Outbox,
     idle: Idle,
     last_data: LastData,
@@ -117,6 +120,8 @@ pub(crate) struct Beginning {
     pub(crate) config: Arc<TransportConfig>,
     pub(crate) handshake: Handshake,
     pub(crate) tuple: Tuple,
+    /// What an earlier connection saw of the path, and until when that counts.
+    pub(crate) memory: Option<(PathMemory, Instant)>,
     /// The connection ID that goes with the server's preferred address.
     pub(crate) preferred_cid: Option<ConnectionId>,
     /// Whether the client's address is proven already, by Retry or a token.
@@ -136,6 +141,9 @@ impl Beginning {
         }
         if self.parties.side.is_server() {
             route.allow_early_data();
+        }
+        if let Some((memory, until)) = self.memory.filter(|_| config.careful_resume) {
+            route.resume(memory, until);
         }
         let space = paths::one_rtt_space(config, rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -175,6 +183,7 @@ impl Connection {
             streams,
             placement: Placement::new(&config),
             owed: OwedFrames::default(),
+            memories: Memories::default(),
             outbox: Outbox::default(),
             idle: Idle::new(now),
             last_data: LastData { at: now, by: None },

@@ -5,9 +5,11 @@ use super::contain::contained;
 use super::{Endpoint, Handle, Member};
 use crate::cid_format::random_cid;
 use crate::config::{ClientConfig, IncomingPolicy, RetryPolicy, ServerConfig, TransportConfig};
+use crate::congestion::PathMemory;
+use crate::congestion::resume::MEMORY_LIFETIME;
 use crate::connection::{Beginning, Connection};
 use crate::datagram::{Ecn, Transmit, Tuple};
-use crate::handshake::token::{TokenError, TokenId, retry_integrity_tag};
+use crate::handshake::token::{NewToken, TokenError, TokenId, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
 use crate::identity::{Parties, announced_path_limit};
 use crate::path::manager::Routing;
@@ -124,6 +126,8 @@ pub(super) struct Client {
 pub(super) struct Proof {
     /// The `NEW_TOKEN` token that did, which is good once.
     token: Option<TokenId>,
+    /// What that token says of the path, and until when that counts.
+    memory: Option<(PathMemory, Instant)>,
     original_dcid: ConnectionId,
     pub(super) retry_scid: Option<ConnectionId>,
     pub(super) address_validated: bool,
@@ -134,6 +138,7 @@ impl Proof {
     fn none(dcid: ConnectionId) -> Self {
         Self {
             token: None,
+            memory: None,
             original_dcid: dcid,
             retry_scid: None,
             address_validated: false,
@@ -187,6 +192,7 @@ impl Endpoint {
                 config: transport,
                 handshake,
                 tuple,
+                memory: resume.and_then(|resume| resume.path_memory(now, &tuple)),
                 preferred_cid: None,
                 address_validated: true,
                 rng,
@@ -388,6 +394,7 @@ impl Endpoint {
         match self.keys.open_retry(now, token, tuple.remote, &dcid) {
             Ok(original_dcid) => Some(Proof {
                 token: None,
+                memory: None,
                 original_dcid,
                 retry_scid: Some(dcid),
                 address_validated: true,
@@ -396,9 +403,13 @@ impl Endpoint {
             // no harm (RFC 9000, section 8.1.3).
             Err(TokenError::NotRetry) => {
                 let opened = self.keys.open_new_token(now, token, tuple.remote.ip());
-                let is_fresh = |token: &TokenId| !self.spent_tokens.is_spent(*token);
-                proof.token = opened.ok().filter(is_fresh);
-                proof.address_validated = proof.token.is_some();
+                let is_fresh = |token: &NewToken| !self.spent_tokens.is_spent(token.id);
+                if let Some(token) = opened.ok().filter(is_fresh) {
+                    proof.token = Some(token.id);
+                    let until = token.id.issued + MEMORY_LIFETIME;
+                    proof.memory = token.memory.map(|memory| (memory, until));
+                    proof.address_validated = true;
+                }
                 Some(proof)
             }
             Err(_) => None,
@@ -541,6 +552,7 @@ impl Endpoint {
                 config: transport,
                 handshake,
                 tuple,
+                memory: proof.memory,
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 address_validated: proof.address_validated,
                 rng,

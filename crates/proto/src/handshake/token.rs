@@ -6,14 +6,19 @@
 //!
 //! ```text
 //! Retry      authenticated: kind, address, port, connection ID  sealed: time, original DCID
-//! NEW_TOKEN  authenticated: kind                                 sealed: time, addresses
+//! NEW_TOKEN  authenticated: kind                    sealed: time, addresses, perhaps a memory
 //! ```
+//!
+//! The memory is what the path to the first of the addresses carried when the token was issued (RFC
+//! 9959): so the server need not remember that either.
 //!
 //! The server keeps no list of tokens it gave out. One from a Retry may be used again within its
 //! lifetime, by anyone who has seen the client's packets. A `NEW_TOKEN` token is good once: the
 //! endpoint notes its [`TokenId`] when it is used, and a client stores it with what it [resumes
 //! from](crate::resumption).
 
+use crate::congestion::PathMemory;
+use crate::congestion::resume::MEMORY_LIFETIME;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use aes_gcm::aead::inout::InOutBuf;
@@ -69,6 +74,15 @@ pub struct TokenId {
     pub issued: Instant,
     /// The token's random part.
     pub nonce: [u8; 12],
+}
+
+/// What a `NEW_TOKEN` token says to who can open it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewToken {
+    /// Which one it is.
+    pub id: TokenId,
+    /// What the path to its first address carried, if it comes from there soon enough.
+    pub memory: Option<PathMemory>,
 }
 
 /// The secrets behind an endpoint's tokens.
@@ -150,12 +164,19 @@ impl EndpointKeys {
     }
 
     /// A token for later connections from any of `addresses`, of which the first
-    /// [`MAX_TOKEN_ADDRESSES`] count.
-    pub fn seal_new_token(&self, now: Instant, addresses: &[IpAddr], rng: &mut Rng) -> Vec<u8> {
+    /// [`MAX_TOKEN_ADDRESSES`] count; `memory` is of the path to the first.
+    pub fn seal_new_token(
+        &self,
+        now: Instant,
+        addresses: &[IpAddr],
+        memory: Option<PathMemory>,
+        rng: &mut Rng,
+    ) -> Vec<u8> {
         let mut content = now.as_nanos().to_be_bytes().to_vec();
         for address in addresses.iter().take(MAX_TOKEN_ADDRESSES) {
             content.extend_from_slice(&address_bytes(*address));
         }
+        content.extend(memory.into_iter().flat_map(PathMemory::encode));
         self.seal(NEW_TOKEN, &[], &content, rng)
     }
 
@@ -166,24 +187,26 @@ impl EndpointKeys {
         now: Instant,
         token: &[u8],
         remote: IpAddr,
-    ) -> Result<TokenId, TokenError> {
+    ) -> Result<NewToken, TokenError> {
         let content = self
             .open(NEW_TOKEN, &[], token)
             .ok_or(TokenError::Invalid)?;
         let mut reader = Reader::new(&content);
         let issued = check_age(now, &mut reader, NEW_TOKEN_LIFETIME)?;
         let nonce = token[1..].first_chunk().ok_or(TokenError::Invalid)?;
+        let (addresses, memory) = reader.rest().as_chunks();
         let remote = address_bytes(remote);
-        let named = reader
-            .rest()
-            .chunks_exact(remote.len())
-            .any(|address| address == remote);
-        if named {
-            let nonce = *nonce;
-            Ok(TokenId { issued, nonce })
-        } else {
-            Err(TokenError::Invalid)
-        }
+        let at = addresses.iter().position(|address| *address == remote);
+        let at = at.ok_or(TokenError::Invalid)?;
+        let is_fresh = at == 0 && now.since(issued) <= MEMORY_LIFETIME;
+        let memory = memory.try_into().ok().filter(|_| is_fresh);
+        Ok(NewToken {
+            id: TokenId {
+                issued,
+                nonce: *nonce,
+            },
+            memory: memory.and_then(PathMemory::decode),
+        })
     }
 
     fn seal(&self, kind: u8, context: &[u8], content: &[u8], rng: &mut Rng) -> Vec<u8> {
@@ -208,7 +231,8 @@ impl EndpointKeys {
         }
         let nonce: [u8; NONCE_LEN] = reader.array().ok()?;
         let (content, tag) = reader.rest().split_last_chunk::<TAG_LEN>()?;
-        if content.len() > 8 + MAX_CID_LEN.max(16 * MAX_TOKEN_ADDRESSES) {
+        let longest = MAX_CID_LEN.max(16 * MAX_TOKEN_ADDRESSES + PathMemory::LEN);
+        if content.len() > 8 + longest {
             return None;
         }
         let mut content = content.to_vec();
@@ -237,7 +261,7 @@ fn authenticated(kind: u8, context: &[u8]) -> Vec<u8> {
 }
 
 /// An address as 16 bytes: IPv4 addresses look the same from sockets of either family.
-fn address_bytes(address: IpAddr) -> [u8; 16] {
+pub(crate) fn address_bytes(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),

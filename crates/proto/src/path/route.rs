@@ -1,7 +1,7 @@
 //! A route: a path's current 4-tuple and everything measured on it.
 
 use crate::config::TransportConfig;
-use crate::congestion::{Controller, ControllerInit};
+use crate::congestion::{Controller, ControllerInit, PathMemory};
 use crate::datagram::{Ecn, Tuple};
 use crate::packet::Frames;
 use crate::path::amplification::Amplification;
@@ -192,6 +192,20 @@ impl Route {
         let validation = self.validation.as_ref();
         (validation.is_some_and(|it| it.wants_challenge(now)) || !self.responses.is_empty())
             && self.amplification.leaves_room()
+    }
+
+    /// An earlier connection saw this of the route, which counts `until` then. Only before anything
+    /// is sent there. What is not paced resumes nothing (RFC 9959, section 3.3).
+    pub(crate) fn resume(&mut self, memory: PathMemory, until: Instant) {
+        if self.paced {
+            self.controller.resume(memory, until);
+        }
+    }
+
+    /// What a later connection may resume from, if the far end is proven and carried something.
+    pub(crate) fn memory(&self) -> Option<PathMemory> {
+        let bytes = self.controller.memorable().filter(|_| self.validated)?;
+        PathMemory::new(bytes, self.rtt.min())
     }
 
     /// The peer takes no larger datagrams.

@@ -4,6 +4,7 @@
 mod abandonment;
 mod attacks;
 mod caller;
+mod careful_resume;
 mod containment;
 mod ecn;
 mod errors;

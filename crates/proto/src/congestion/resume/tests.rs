@@ -232,12 +232,18 @@ fn what_is_lost_later_and_a_path_that_lost_everything_are_no_matter_of_the_jump(
 }
 
 #[test]
-fn a_memory_is_kept_to_the_kib_and_microsecond_and_one_of_nothing_is_none() {
+fn a_memory_survives_being_written_and_one_of_nothing_is_none() {
     let memory = PathMemory::new(1_300_000, Duration::from_micros(200_123)).unwrap();
     assert_eq!(memory.bytes(), 1_300_000 / 1024 * 1024);
     assert_eq!(memory.rtt(), Duration::from_micros(200_123));
+    assert_eq!(PathMemory::decode(memory.encode()), Some(memory));
     assert_eq!(PathMemory::new(1023, RTT), None);
     assert_eq!(PathMemory::new(1 << 20, Duration::ZERO), None);
+    assert_eq!(PathMemory::decode([0; 8]), None);
+    assert_eq!(PathMemory::decode([0, 0, 0, 0, 1, 1, 1, 1]), None);
+    assert_eq!(PathMemory::decode([1, 1, 1, 1, 0, 0, 0, 0]), None);
+    let most = PathMemory::new(u64::MAX, Duration::MAX).unwrap();
+    assert_eq!(PathMemory::decode(most.encode()), Some(most));
 }
 
 /// A controller for packets of 1000 bytes that has jumped and sent a packet.

@@ -6,6 +6,14 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::from_nanos(1 << 60);
 
+/// With the keys, time, address and random numbers of these tests.
+const FORMER_TOKEN: [u8; 53] = [
+    0x6e, 0x46, 0x2b, 0x62, 0x07, 0x54, 0x51, 0x81, 0xdb, 0xd3, 0xad, 0xc8, 0x70, 0xfc, 0xa0, 0x0d,
+    0x89, 0x0c, 0xe5, 0x43, 0x02, 0x7a, 0xe2, 0x90, 0x09, 0x61, 0xfd, 0x5e, 0x1c, 0xe2, 0x65, 0x5d,
+    0x86, 0xf5, 0xcf, 0xa2, 0xc6, 0xe9, 0x84, 0x2c, 0x5d, 0x6e, 0x17, 0x3a, 0xd5, 0x8e, 0xa0, 0x9f,
+    0x35, 0x55, 0x6e, 0x70, 0x1c,
+];
+
 fn keys() -> EndpointKeys {
     EndpointKeys::from_seed([1; 32])
 }
@@ -79,11 +87,11 @@ fn a_new_token_serves_the_addresses_it_names_for_its_lifetime() {
         .iter()
         .map(|text| text.parse().unwrap())
         .collect();
-    let token = keys().seal_new_token(NOW, &addresses, &mut rng());
+    let token = keys().seal_new_token(NOW, &addresses, None, &mut rng());
     let end = NOW + NEW_TOKEN_LIFETIME;
     for address in &addresses {
         let opened = keys().open_new_token(end, &token, *address);
-        assert_eq!(opened.map(|token| token.issued), Ok(NOW));
+        assert_eq!(opened.map(|token| token.id.issued), Ok(NOW));
     }
     let other = "192.0.2.8".parse().unwrap();
     assert_eq!(
@@ -98,8 +106,55 @@ fn a_new_token_serves_the_addresses_it_names_for_its_lifetime() {
 }
 
 #[test]
+fn a_memory_is_told_to_the_first_address_for_an_hour() {
+    let addresses: Vec<IpAddr> = ["192.0.2.7", "2001:db8::1"]
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
+    let memory = PathMemory::new(1 << 20, Duration::from_millis(200));
+    let token = keys().seal_new_token(NOW, &addresses, memory, &mut rng());
+    let told = |now, address| keys().open_new_token(now, &token, address);
+    let told = |now, address| told(now, address).map(|token| token.memory);
+    let end = NOW + MEMORY_LIFETIME;
+    assert_eq!(told(end, addresses[0]), Ok(memory));
+    assert_eq!(told(end, addresses[1]), Ok(None), "another path");
+    let late = end + Duration::from_nanos(1);
+    assert_eq!(told(late, addresses[0]), Ok(None), "still of use otherwise");
+    let stranger = "192.0.2.8".parse().unwrap();
+    assert_eq!(told(NOW, stranger), Err(TokenError::Invalid));
+}
+
+/// As tokens were sealed before there were memories.
+#[test]
+fn a_token_without_a_memory_has_the_form_it_always_had() {
+    let plain = keys().seal_new_token(NOW, &[remote().ip()], None, &mut rng());
+    assert_eq!(plain, FORMER_TOKEN);
+    let opened = keys().open_new_token(NOW, &FORMER_TOKEN, remote().ip());
+    assert_eq!(opened.map(|token| token.memory), Ok(None));
+}
+
+#[test]
+fn whatever_stands_behind_the_addresses_is_a_memory_or_nothing() {
+    let mut content = NOW.as_nanos().to_be_bytes().to_vec();
+    content.extend_from_slice(&address_bytes(remote().ip()));
+    for (rest, is_memory) in [
+        (&[][..], false),
+        (&[0; 8], false),
+        (&[1; 8], true),
+        (&[1; 7], false),
+    ] {
+        let token = keys().seal(NEW_TOKEN, &[], &[&content, rest].concat(), &mut rng());
+        let opened = keys().open_new_token(NOW, &token, remote().ip());
+        assert_eq!(opened.map(|token| token.memory.is_some()), Ok(is_memory));
+    }
+    let none = keys().seal(NEW_TOKEN, &[], &content[..8], &mut rng());
+    let opened = keys().open_new_token(NOW, &none, remote().ip());
+    assert_eq!(opened, Err(TokenError::Invalid));
+}
+
+#[test]
 fn kinds_of_tokens_cannot_be_mistaken_for_each_other() {
-    let mut new = keys().seal_new_token(NOW, &[remote().ip()], &mut rng());
+    let mut new = keys().seal_new_token(NOW, &[remote().ip()], None, &mut rng());
     let open = |token: &[u8]| keys().open_retry(NOW, token, remote(), &cid(b""));
     assert_eq!(open(&new), Err(TokenError::NotRetry));
     assert_eq!(open(b""), Err(TokenError::NotRetry));
@@ -115,7 +170,7 @@ fn kinds_of_tokens_cannot_be_mistaken_for_each_other() {
 #[test]
 fn a_new_token_names_a_bounded_number_of_addresses() {
     let addresses: Vec<IpAddr> = (0..100).map(|n| IpAddr::from([10, 0, 0, n])).collect();
-    let token = keys().seal_new_token(NOW, &addresses, &mut rng());
+    let token = keys().seal_new_token(NOW, &addresses, None, &mut rng());
     let open = |index: usize| keys().open_new_token(NOW, &token, addresses[index]);
     assert!(open(MAX_TOKEN_ADDRESSES - 1).is_ok());
     assert_eq!(open(MAX_TOKEN_ADDRESSES), Err(TokenError::Invalid));
@@ -168,7 +223,7 @@ fn a_reset_secret_outlives_the_seed_and_changes_nothing_else() {
         old.reset_token(&cid(b"a path")),
         new.reset_token(&cid(b"a path"))
     );
-    let token = old.seal_new_token(NOW, &[remote().ip()], &mut rng());
+    let token = old.seal_new_token(NOW, &[remote().ip()], None, &mut rng());
     assert!(old.open_new_token(NOW, &token, remote().ip()).is_ok());
     assert!(new.open_new_token(NOW, &token, remote().ip()).is_err());
 }
