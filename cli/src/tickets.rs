@@ -108,10 +108,12 @@ impl Tickets {
             return;
         }
         // Those that prove the address go last, as the last one is taken first: the server may then
-        // send more of its answer at once.
+        // send more of its answer at once. Of these the first has the newest token, which may say
+        // what the path carried.
         let (proven, others): (Vec<_>, Vec<_>) = states.iter().partition(|state| state.has_token());
+        let in_order = others.into_iter().chain(proven.into_iter().rev());
         self.change(|entries, now_ms| {
-            entries.extend(others.into_iter().chain(proven).map(|state| Entry {
+            entries.extend(in_order.map(|state| Entry {
                 server: server.into(),
                 taken_ms: now_ms,
                 state: STANDARD_NO_PAD.encode(state.encode()),
