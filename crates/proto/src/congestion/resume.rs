@@ -14,15 +14,19 @@
 //! else. What was sent is told apart by time: a packet sent at the moment of the jump counts as
 //! sent after it. No timers: the next packet or acknowledgement after a round trip ends it.
 
-use super::{AckEvent, CongestionEvent, SentEvent};
+use super::{AckEvent, CongestionEvent, RttView, SentEvent};
 use crate::time::{Duration, Instant};
 
 /// How long what was seen of a path is used: RFC 9959, section 2.4, leaves it open between minutes
 /// and hours.
 pub(crate) const MEMORY_LIFETIME: Duration = Duration::from_secs(60 * 60);
 
-/// RFC 9959, section 3.3: the jump is to this part of what was remembered, others may have come.
+/// RFC 9959, section 3.3: the jump is to this part of what was remembered: other flows may have
+/// come.
 const JUMP_DIVISOR: u64 = 2;
+/// RFC 9959, section 3.3, asks for a limit: 1.3 Gbit/s over 100 ms. A peer that acknowledges what it
+/// did not get can have more remembered.
+const MAX_JUMP: u64 = 16 << 20;
 /// RFC 9959, section 3.5: what is kept of the pipe size after congestion is this part of it.
 const RETREAT_DIVISOR: u64 = 2;
 /// RFC 9959, section 3.2: an RTT that is not above this part of the remembered one is of another
@@ -74,10 +78,10 @@ impl PathMemory {
         (kib > 0 && rtt_us > 0).then_some(Self { kib, rtt_us })
     }
 
-    /// Whether a path with this lowest RTT can be the same one.
-    fn is_of_path(self, rtt: Duration) -> bool {
+    /// Whether a path of these round trips can be the same one.
+    fn is_of_path(self, rtt: &RttView) -> bool {
         let remembered = self.rtt();
-        rtt > remembered / SHORTER_RTT && rtt <= remembered * LONGER_RTT
+        rtt.min > remembered / SHORTER_RTT && rtt.smoothed <= remembered * LONGER_RTT
     }
 }
 
@@ -257,8 +261,8 @@ impl CarefulResume {
 
     /// The initial window is acknowledged and there is more to send.
     fn jump(&mut self, memory: Option<PathMemory>, ack: &AckEvent, window: u64) -> Step {
-        let memory = memory.filter(|memory| memory.is_of_path(ack.rtt.min));
-        let target = memory.map_or(0, |memory| memory.bytes() / JUMP_DIVISOR);
+        let memory = memory.filter(|memory| memory.is_of_path(&ack.rtt));
+        let target = memory.map_or(0, |memory| (memory.bytes() / JUMP_DIVISOR).min(MAX_JUMP));
         if target <= window {
             self.phase = Phase::Normal;
             return Step::Grow;

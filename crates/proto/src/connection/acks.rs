@@ -176,7 +176,12 @@ impl Connection {
             }
             SentFrame::Ack { .. } => {}
             SentFrame::HandshakeDone => self.owed.handshake_done = true,
-            SentFrame::NewToken => self.owed.new_token = self.owed.new_token_sent.take(),
+            SentFrame::NewToken => {
+                // A newer one may wait by now.
+                if let Some(tokens) = self.owed.new_token_sent.take() {
+                    self.owed.new_token.get_or_insert(tokens);
+                }
+            }
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_lost(sequence),
             _ if frame.is_about_paths() => self.paths.on_frame_lost(frame),
             _ => self.streams.on_lost(frame, path),

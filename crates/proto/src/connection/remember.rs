@@ -8,9 +8,9 @@ use crate::time::Instant;
 use crate::wire::PathId;
 
 /// Tokens with a memory that a connection issues at most.
-const MAX_MEMORIES: u8 = 6;
+const MAX_MEMORIES: u8 = 10;
 /// Another one is issued when the path carries so many times what the last one says.
-const GROWTH: u64 = 4;
+const GROWTH: u64 = 2;
 
 /// What was told of the path so far.
 #[derive(Debug, Default)]

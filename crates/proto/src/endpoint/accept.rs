@@ -535,6 +535,9 @@ impl Endpoint {
         let tls = server.tls.for_client(origin.0);
         let handshake = Handshake::server(&tls, bytes, &dcid).ok()?;
         let handshake = self.set_up(handshake);
+        let counted = self.crowds.enter(origin, proof.address_validated);
+        let issued = proof.token.map(|token| token.issued);
+        let may_resume = issued.is_some_and(|at| self.crowds.resume(now, counted, at));
         let connection = Connection::new(
             now,
             Beginning {
@@ -552,7 +555,7 @@ impl Endpoint {
                 config: transport,
                 handshake,
                 tuple,
-                memory: proof.memory,
+                memory: proof.memory.filter(|_| may_resume),
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 address_validated: proof.address_validated,
                 rng,
@@ -560,7 +563,7 @@ impl Endpoint {
             },
         );
         let mut member = Member::from(connection);
-        member.counted = Some(self.crowds.enter(origin, proof.address_validated));
+        member.counted = Some(counted);
         self.connections.insert(handle, member);
         self.handshaking.insert(handle);
         // Until the client has seen our choice, it uses its own.

@@ -72,6 +72,8 @@ pub(super) struct Crowd {
     all: usize,
     /// Those whose address is proven: nobody else can have made them.
     proven: usize,
+    /// When one of them last began with what an earlier one saw of the path.
+    resumed: Option<Instant>,
 }
 
 /// What a client is told that asks for one more connection.
@@ -114,6 +116,20 @@ impl Crowds {
         }
     }
 
+    /// Whether a connection may begin with a memory of the path that was issued then: only if no
+    /// other one of its origin that still lives did since, or all that it ever collected would be
+    /// sent at once (RFC 9959, section 3.2). It counts as begun with it from now on.
+    pub(super) fn resume(&mut self, now: Instant, counted: Counted, issued: Instant) -> bool {
+        let Some(crowd) = self.0.get_mut(&counted.origin) else {
+            return false;
+        };
+        let is_newer = crowd.resumed.is_none_or(|resumed| issued > resumed);
+        if is_newer {
+            crowd.resumed = Some(now);
+        }
+        is_newer
+    }
+
     pub(super) fn leave(&mut self, counted: Counted) {
         if let Some(crowd) = self.0.get_mut(&counted.origin) {
             crowd.all -= 1;
@@ -148,6 +164,31 @@ mod tests {
             issued: Instant::from_nanos(issued),
             nonce: [nonce; 12],
         }
+    }
+
+    #[test]
+    fn of_what_an_address_collected_one_memory_at_a_time_is_used() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut crowds = Crowds::default();
+        let origin = Origin([1; 16]);
+        let first = crowds.enter(origin, true);
+        assert!(crowds.resume(at(10), first, at(1)));
+        let second = crowds.enter(origin, true);
+        assert!(
+            !crowds.resume(at(11), second, at(2)),
+            "it was issued before the first began"
+        );
+        assert!(
+            crowds.resume(at(20), second, at(15)),
+            "this one tells how the first went"
+        );
+        let elsewhere = crowds.enter(Origin([2; 16]), true);
+        assert!(crowds.resume(at(21), elsewhere, at(2)));
+        for counted in [first, second] {
+            crowds.leave(counted);
+        }
+        let third = crowds.enter(origin, true);
+        assert!(crowds.resume(at(22), third, at(2)), "nobody of it is left");
     }
 
     #[test]

@@ -157,6 +157,25 @@ fn a_client_that_comes_again_gets_a_file_two_round_trips_earlier() {
 }
 
 #[test]
+fn a_client_that_comes_again_and_again_is_never_slower_for_it() {
+    let mut visits = Visits::new();
+    visits.download();
+    let mut next = || {
+        visits.keep();
+        visits.come_again();
+        visits.download().took
+    };
+    let second = next();
+    for visit in 3..=5 {
+        let took = next();
+        assert!(
+            took <= second + RTT / 4,
+            "visit {visit}: {took:?}, {second:?}"
+        );
+    }
+}
+
+#[test]
 fn an_upload_resumes_from_what_the_client_kept() {
     let mut visits = Visits::new();
     let first = visits.transfer(false, FILE);

@@ -51,6 +51,14 @@ fn unvalidated() -> CarefulResume {
     resume
 }
 
+#[test]
+fn no_memory_is_worth_more_than_the_longest_jump() {
+    let huge = PathMemory::new(u64::MAX, RTT).unwrap();
+    let mut resume = CarefulResume::default();
+    resume.begin(huge, at(10_000), INITIAL);
+    assert_eq!(resume.on_ack(&first_ack(), 20_000), Step::Set(MAX_JUMP));
+}
+
 /// 150 packets left after the jump, the first at 51 ms and the last at 90 ms.
 fn validating() -> CarefulResume {
     let mut resume = unvalidated();
