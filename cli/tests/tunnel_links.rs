@@ -463,11 +463,19 @@ fn flows_go_on_while_the_translator_of_a_link_changes_its_mapping_again_and_agai
     let near = shown("near", &["tunnel", "status", "--json"]);
     let counts = &near["connections"];
     assert_eq!((&counts["made"], &counts["failed"]), (&2.into(), &0.into()));
-    let far = shown("far", &["tunnel", "paths", "--json"]);
-    let remotes = far["paths"].as_array().unwrap().iter();
-    let mut remotes = remotes.map(|path| path["remote"].as_str().unwrap());
     let mapping = mapping.unwrap().to_string();
-    assert!(remotes.any(|remote| remote == mapping), "{mapping}: {far}");
+    // A path without traffic moves with its next question.
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let far = shown("far", &["tunnel", "paths", "--json"]);
+        let remotes = far["paths"].as_array().unwrap().iter();
+        let mut remotes = remotes.map(|path| path["remote"].as_str().unwrap());
+        if remotes.any(|remote| remote == mapping) {
+            break;
+        }
+        assert!(Instant::now() < end, "{mapping}: {far}");
+        thread::sleep(Duration::from_millis(200));
+    }
     let said = tunnel.near.stderr();
     assert_eq!(said.matches("path0 (10.1.0.1): up").count(), 1, "{said}");
 }

@@ -4,9 +4,9 @@
     sudo apt-get install wireguard-go wireguard-tools openvpn openssl nftables
     sudo target/release/anabranch lab run lab/scenarios/tunnel/vpns.toml --out results
 
-`lab/contenders/wireguard.toml` and `openvpn.toml` start this at both ends: an end of the tunnel, and
-behind it a TCP of the kernel. WireGuard is `wireguard-go`: like OpenVPN and this project's tunnel it
-works in user space.
+`lab/contenders/wireguard.toml` and `openvpn.toml` start this at both ends: an end of the tunnel,
+and behind it a TCP of the kernel. WireGuard is `wireguard-go`: like OpenVPN and this project's
+tunnel it works in user space.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def said(folder: pathlib.Path, whose: str) -> str:
 
 
 def alone() -> None:
-    """Begins anew with mounts of its own, where `wireguard-go` has its control sockets: they go with
-    the namespace, however its processes end."""
+    """Begins anew with mounts of its own, where `wireguard-go` has its control sockets: they go
+    with the namespace, however its processes end."""
     if os.environ.get(ALONE):
         SOCKETS.mkdir(exist_ok=True)
         run("mount", "-t", "tmpfs", "sockets", str(SOCKETS))

@@ -343,8 +343,8 @@ impl Sender {
         self.header.clear();
         way.put_header(&mut self.header);
         let sent = self.in_datagrams.then(|| {
-            let of = self.shared.counted.number(*remote, found);
-            self.send_datagram((bytes, of), self.sequence(&way), &treatment)
+            let record = self.shared.counted.number(*remote, found);
+            self.send_datagram((bytes, record), self.sequence(&way), &treatment)
         });
         match sent {
             Some(Ok(())) => {}
@@ -374,7 +374,7 @@ impl Sender {
 
     fn send_datagram(
         &self,
-        (payload, of): (&[u8], u64),
+        (payload, record): (&[u8], u64),
         sequence: Sequence,
         treatment: &Treatment,
     ) -> Result<(), SendDatagramError> {
@@ -382,7 +382,7 @@ impl Sender {
         let mut datagram = datagrams.begin(self.header.len() + payload.len());
         datagram.extend_from_slice(&self.header);
         datagram.extend_from_slice(payload);
-        datagrams.send(datagram, of, sequence, treatment)
+        datagrams.send(datagram, record, sequence, treatment)
     }
 
     /// The remote end, unless that is the target or no flow.

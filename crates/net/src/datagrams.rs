@@ -171,9 +171,9 @@ impl Connection {
     }
 
     /// Waits until datagrams were dropped because they could not be sent [in
-    /// time](DatagramOptions::within); tells how many of each tag since it was asked last. Those
-    /// that were sent once, and waited to be sent again, are not among them. Can be cancelled
-    /// without a loss.
+    /// time](DatagramOptions::within); tells how many of each tag since it was asked last,
+    /// of 1,024 tags at most. Those that were sent once, and waited to be sent again, are not among
+    /// them. Can be cancelled without a loss.
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ pub(crate) const MEMORY_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// RFC 9959, section 3.3: the jump is to this part of what was remembered: other flows may have
 /// come.
 const JUMP_DIVISOR: u64 = 2;
-/// RFC 9959, section 3.3, asks for a limit: 1.3 Gbit/s over 100 ms. A peer that acknowledges what it
-/// did not get can have more remembered.
+/// RFC 9959, section 3.3, asks for a limit: 1.3 Gbit/s over 100 ms. A peer that acknowledges
+/// what it did not get can have more remembered.
 const MAX_JUMP: u64 = 16 << 20;
 /// RFC 9959, section 3.5: what is kept of the pipe size after congestion is this part of it.
 const RETREAT_DIVISOR: u64 = 2;

@@ -1,6 +1,6 @@
 //! Beginnings: connecting, accepting, and what is answered without a connection.
 
-use super::admission::{Admission, Origin};
+use super::admission::{Admission, Counted, Origin};
 use super::contain::contained;
 use super::{Endpoint, Handle, Member};
 use crate::cid_format::random_cid;
@@ -499,6 +499,19 @@ impl Endpoint {
         })
     }
 
+    /// Counts a connection where it comes from; what it may begin with of what its token says.
+    fn enter(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        proof: &Proof,
+    ) -> (Counted, Option<(PathMemory, Instant)>) {
+        let counted = self.crowds.enter(origin, proof.address_validated);
+        let issued = proof.token.map(|token| token.issued);
+        let may_resume = issued.is_some_and(|at| self.crowds.resume(now, counted, at));
+        (counted, proof.memory.filter(|_| may_resume))
+    }
+
     fn create(
         &mut self,
         now: Instant,
@@ -535,9 +548,7 @@ impl Endpoint {
         let tls = server.tls.for_client(origin.0);
         let handshake = Handshake::server(&tls, bytes, &dcid).ok()?;
         let handshake = self.set_up(handshake);
-        let counted = self.crowds.enter(origin, proof.address_validated);
-        let issued = proof.token.map(|token| token.issued);
-        let may_resume = issued.is_some_and(|at| self.crowds.resume(now, counted, at));
+        let (counted, memory) = self.enter(now, origin, proof);
         let connection = Connection::new(
             now,
             Beginning {
@@ -555,15 +566,14 @@ impl Endpoint {
                 config: transport,
                 handshake,
                 tuple,
-                memory: proof.memory.filter(|_| may_resume),
+                memory,
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 address_validated: proof.address_validated,
                 rng,
                 budget: Some(self.memory.budget()),
             },
         );
-        let mut member = Member::from(connection);
-        member.counted = Some(counted);
+        let member = Member::of_server(connection, counted);
         self.connections.insert(handle, member);
         self.handshaking.insert(handle);
         // Until the client has seen our choice, it uses its own.

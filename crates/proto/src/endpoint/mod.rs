@@ -75,6 +75,15 @@ impl From<Connection> for Member {
     }
 }
 
+impl Member {
+    fn of_server(connection: Connection, counted: Counted) -> Self {
+        Self {
+            counted: Some(counted),
+            ..Self::from(connection)
+        }
+    }
+}
+
 /// A set of connections that share sockets.
 ///
 /// Inputs are datagrams, time-outs and commands on connections; after each, drain

@@ -580,7 +580,7 @@ impl Streams {
     }
 
     fn tell_expired(&mut self) {
-        if self.datagrams.expired.is_news() {
+        if self.datagrams.expired.take_news() {
             self.events.push_back(StreamEvent::DatagramsExpired);
         }
     }

@@ -198,7 +198,7 @@ fn of_flows(page: &mut Page, flows: Connections, traffic: &Traffic, datagrams: D
     .sample(&[], datagrams.dropped);
     page.counter(
         "anabranch_datagrams_expired_total",
-        "UDP datagrams that could not leave here in time; they count as moved, too.",
+        "UDP datagrams that could not leave here in time; they count as sent, too.",
     )
     .sample(&[], datagrams.expired);
     let help = "How long UDP datagrams waited here for those before them, of those that did.";

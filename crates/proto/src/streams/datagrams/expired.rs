@@ -29,7 +29,7 @@ impl Expired {
     }
 
     /// Whether to tell the application that there are some: once, until it asks.
-    pub(in crate::streams) fn is_news(&mut self) -> bool {
+    pub(in crate::streams) fn take_news(&mut self) -> bool {
         let is_news = !self.is_told && !self.by_tag.is_empty();
         self.is_told |= is_news;
         is_news

@@ -198,12 +198,12 @@ fn what_expired_is_told_by_tag_once_and_without_what_had_left() {
         let data = Bytes::from_static(b"x");
         datagrams.send(data, options, Instant::ZERO).unwrap();
     }
-    assert!(!datagrams.expired.is_news());
+    assert!(!datagrams.expired.take_news());
     datagrams.drop_late(ms(9));
     assert_eq!(datagrams.expired.count, 4);
-    assert!(datagrams.expired.is_news() && !datagrams.expired.is_news());
+    assert!(datagrams.expired.take_news() && !datagrams.expired.take_news());
     assert_eq!(datagrams.expired.take(), [(5, 1), (7, 2)].into());
-    assert!(!datagrams.expired.is_news() && datagrams.expired.take().is_empty());
+    assert!(!datagrams.expired.take_news() && datagrams.expired.take().is_empty());
 }
 
 #[test]
