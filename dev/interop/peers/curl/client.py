@@ -66,10 +66,10 @@ def perform(options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("proxy", help="localhost and a port")
-    parser.add_argument("invitation")
     parser.add_argument("folder")
     parser.add_argument("name")
     parser.add_argument("arrived")
+    parser.add_argument("--invitation", required=True)
     parser.add_argument("--ca", required=True)
     parser.add_argument("--target", help="fetch from this port, whoever is there")
     parser.add_argument("--over-http3", action="store_true", help="what the target speaks")
