@@ -506,6 +506,19 @@ async fn every_wanted_address_gets_a_path_and_all_of_them_carry_data() {
     assert!(open.iter().all(outlives), "counters outlive the connection");
 }
 
+/// A path manager that missed notices keeps its socket as long as it is told of.
+#[tokio::test]
+async fn a_path_that_is_given_up_is_known_until_the_peer_has_been_told() {
+    let pair = pair();
+    let (client, _server, mut manager) = pair.connect(&["127.0.0.2", "127.0.0.3"]).await;
+    let open = soon(all_open(&mut manager)).await;
+    let (_, id) = open[1];
+    client.abandon_path(id, 0).unwrap();
+    let known = client.known_path(id).expect("the peer does not know yet");
+    assert!(known.closing);
+    assert!(client.paths().iter().all(|(open, _)| *open != id));
+}
+
 /// Waits until every wanted path is open. Returns their local addresses and IDs. The IDs are not
 /// fixed, since an attempt that failed for lack of time has used one.
 async fn all_open(manager: &mut crate::PathManager) -> Vec<(IpAddr, PathId)> {
