@@ -508,8 +508,9 @@ impl Endpoint {
     ) -> (Counted, Option<(PathMemory, Instant)>) {
         let counted = self.crowds.enter(origin, proof.address_validated);
         let issued = proof.token.map(|token| token.issued);
-        let may_resume = issued.is_some_and(|at| self.crowds.resume(now, counted, at));
-        (counted, proof.memory.filter(|_| may_resume))
+        let mut may_resume = || issued.is_some_and(|at| self.crowds.resume(now, counted, at));
+        // A token without a memory takes nobody's turn.
+        (counted, proof.memory.filter(|_| may_resume()))
     }
 
     fn create(
