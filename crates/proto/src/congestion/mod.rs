@@ -101,13 +101,7 @@ pub trait Controller: Debug + Send {
 
     /// The phase the controller is in, for people and traces.
     fn phase(&self) -> &'static str {
-        if self.in_recovery() {
-            "recovery"
-        } else if self.window() < self.ssthresh() {
-            "slow_start"
-        } else {
-            "congestion_avoidance"
-        }
+        usual_phase(self)
     }
 
     /// Bytes sent between the last two losses, or since the last one if that is more: what OLIA
@@ -120,6 +114,17 @@ pub trait Controller: Debug + Send {
     /// do the same.
     fn is_probing_rtt(&self) -> bool {
         false
+    }
+}
+
+/// The phase of a controller that has a window, a threshold and recovery.
+fn usual_phase(controller: &(impl Controller + ?Sized)) -> &'static str {
+    if controller.in_recovery() {
+        "recovery"
+    } else if controller.window() < controller.ssthresh() {
+        "slow_start"
+    } else {
+        "congestion_avoidance"
     }
 }
 

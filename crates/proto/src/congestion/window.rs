@@ -4,6 +4,7 @@
 use super::resume::{CarefulResume, PathMemory, Step, after_retreat, is_memorable};
 use super::{
     AckEvent, CongestionEvent, Controller, ControllerInit, Member, SentEvent, SpuriousLoss,
+    usual_phase,
 };
 use crate::spec::{ParamDoc, Params, SpecError};
 use crate::time::Instant;
@@ -136,14 +137,8 @@ impl<T: LossBased> Controller for T {
     }
 
     fn phase(&self) -> &'static str {
-        let base = self.base();
-        base.resume.name().unwrap_or(if base.in_recovery() {
-            "recovery"
-        } else if base.in_slow_start() {
-            "slow_start"
-        } else {
-            "congestion_avoidance"
-        })
+        let resuming = self.base().resume.name();
+        resuming.unwrap_or_else(|| usual_phase(self))
     }
 
     fn bytes_between_losses(&self) -> u64 {

@@ -140,7 +140,6 @@ impl Bbr {
         self.cycle_started = now;
         self.ack_phase = AckPhase::ProbeStopping;
         self.start_round();
-        self.losses.own.begin(now);
         self.state = State::Down;
     }
 
@@ -168,13 +167,9 @@ impl Bbr {
         }
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(sample.now) => {
-                self.losses.own.end(sample.now);
                 self.start_refill();
             }
-            State::Down if self.is_time_to_cruise() => {
-                self.losses.own.end(sample.now);
-                self.state = State::Cruise;
-            }
+            State::Down if self.is_time_to_cruise() => self.state = State::Cruise,
             State::Refill if self.rounds.start => {
                 self.is_probe_sample = true;
                 self.start_up(sample);
@@ -323,7 +318,6 @@ impl Bbr {
         self.short_term = ShortTerm::UNBOUNDED;
         if self.full.reached {
             self.start_down(now);
-            self.losses.own.end(now);
             self.state = State::Cruise;
         } else {
             self.state = State::Startup;

@@ -60,9 +60,8 @@ impl Tolerance {
 pub(super) struct OwnLoss {
     lost: f64,
     arrived: f64,
-    /// When what is looked at was sent: from the beginning of `Down` to its end.
-    from: Option<Instant>,
-    to: Option<Instant>,
+    /// When the last packet of `Down` was sent; the first was when the cycle began.
+    until: Option<Instant>,
     /// Whether this round said anything.
     has_news: bool,
 }
@@ -72,20 +71,6 @@ impl OwnLoss {
         let sent = self.lost + self.arrived;
         let is_known = sent >= (OWN_LOSS_PACKETS * packet) as f64;
         if is_known { self.lost / sent } else { 0.0 }
-    }
-
-    /// What is sent from now on is below the bandwidth.
-    pub(super) fn begin(&mut self, now: Instant) {
-        (self.from, self.to) = (Some(now), None);
-    }
-
-    /// It is no more.
-    pub(super) fn end(&mut self, now: Instant) {
-        self.to.get_or_insert(now);
-    }
-
-    fn covers(&self, sent: Instant) -> bool {
-        self.from.is_some_and(|from| from <= sent) && self.to.is_none_or(|to| sent <= to)
     }
 
     fn note(&mut self, lost: u64, arrived: u64) {
@@ -123,7 +108,7 @@ pub(super) struct Losses {
     recovery: Option<Instant>,
     last_loss_delivered: u64,
     between: u64,
-    pub(super) own: OwnLoss,
+    own: OwnLoss,
     undo: Option<Undo>,
 }
 
@@ -204,8 +189,22 @@ impl Bbr {
         }
     }
 
+    /// A packet leaves, which may show what the link loses by itself.
+    pub(super) fn on_leaving(&mut self, now: Instant) {
+        if self.state == State::Down {
+            self.losses.own.until = Some(now);
+        }
+    }
+
+    /// Whether what was sent then tells what the link loses by itself.
+    fn shows_own_loss(&self, sent: Instant) -> bool {
+        let until = self.losses.own.until;
+        let is_below = self.cycle_started <= sent && until.is_some_and(|until| sent <= until);
+        is_below && !self.is_queue_seen()
+    }
+
     pub(super) fn on_arrived(&mut self, sent: Instant, bytes: u64) {
-        if self.losses.own.covers(sent) && !self.is_queue_seen() {
+        if self.shows_own_loss(sent) {
             self.losses.own.note(0, bytes);
         }
     }
@@ -238,8 +237,7 @@ impl Bbr {
                 bytes_lost: 0,
             });
         }
-        let is_own = self.losses.own.covers(event.last_sent) && !self.is_queue_seen();
-        if is_own && !event.persistent {
+        if self.shows_own_loss(event.last_sent) && !event.persistent {
             self.losses.own.note(event.bytes_lost, 0);
         }
         let queued = if self.is_queue_seen() {

@@ -303,6 +303,7 @@ impl Controller for Bbr {
             self.restart_from_idle(event.now);
         }
         self.bytes_in_flight = event.bytes_in_flight;
+        self.on_leaving(event.now);
         if event.bytes_in_flight.saturating_add(self.mds) > self.window {
             self.limited.this_round = true;
         }

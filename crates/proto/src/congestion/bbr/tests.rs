@@ -88,6 +88,15 @@ fn a_link_that_loses_at_random_is_used_if_that_is_told() {
     }
 }
 
+fn sent(now_ms: u64) -> SentEvent {
+    SentEvent {
+        now: at(now_ms),
+        bytes: PACKET,
+        bytes_in_flight: 2 * PACKET,
+        app_limited: false,
+    }
+}
+
 /// What is learnt of a link that loses one packet in so many.
 fn learnt(percent: f64, is_down: bool, one_in: u64, rtt_ms: u64) -> f64 {
     let mut bbr = told(percent);
@@ -96,6 +105,7 @@ fn learnt(percent: f64, is_down: bool, one_in: u64, rtt_ms: u64) -> f64 {
         bbr.start_down(at(0));
     }
     for ms in 101..100 + 50 * one_in {
+        bbr.on_sent(&sent(ms - 50));
         if ms % one_in == 0 {
             bbr.on_congestion(&loss(ms, ms - 50, PACKET), &[]);
         } else {
@@ -151,7 +161,8 @@ fn a_loss_that_was_none_is_not_the_links() {
     let mut bbr = told(20.0);
     bbr.on_ack(&ack(60, 10, PACKET), &[]);
     bbr.start_down(at(0));
-    for ms in 100..200 {
+    for ms in 100..=200 {
+        bbr.on_sent(&sent(ms - 50));
         bbr.on_ack(&ack(ms, ms - 50, PACKET), &[]);
     }
     bbr.on_congestion(&loss(200, 150, 10 * PACKET), &[]);
