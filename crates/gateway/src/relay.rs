@@ -8,10 +8,12 @@
 //! RST (SO_LINGER 0)                 <--    reset, STOP_SENDING, a broken rule, the connection lost
 //! ```
 //! Nothing is read from the socket before the stream has taken what was read before, and nothing
-//! from the stream before the socket has. A host that is gone without a word is noticed by probes
+//! from the stream before the socket has. What a host has sent may go ahead of the answer to the
+//! request; nothing comes out before that. A host that is gone without a word is noticed by probes
 //! of the kernel.
 
 use crate::records::Meter;
+use crate::refusal::Refusal;
 use crate::session::{Broken, Incoming, Outgoing, data};
 use anabranch_masque::Code;
 use anabranch_masque::stream::{Item, data_header_size, put_data_header};
@@ -88,23 +90,42 @@ pub(crate) enum Cut {
     /// The stream broke.
     #[error("the stream broke: {0}")]
     Stream(#[from] Broken),
+    /// The request was refused, after bytes had gone ahead of the answer.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// One remote end of a bound socket takes no datagrams; others go on.
     #[error("the target refuses datagrams")]
     Deaf,
 }
 
-/// Moves bytes both ways until both sides are done, or one breaks. `early` are bytes that were read
-/// from the socket already.
+/// Moves bytes both ways until both sides are done, or one breaks.
 ///
 /// # Errors
 ///
 /// What broke. The other side was told.
 pub(crate) async fn relay(
+    socket: TcpStream,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    meter: Meter<'_>,
+) -> Result<(), Cut> {
+    let answered = async |_: &mut Incoming| Ok(());
+    relay_ahead(socket, outgoing, incoming, Bytes::new(), meter, answered).await
+}
+
+/// Like [`relay`]; but what the host sends goes ahead of the answer to the request, for which
+/// `answered` waits. `early` are bytes that were read from the socket already.
+///
+/// # Errors
+///
+/// What broke, or why the request was refused. The other side was told.
+pub(crate) async fn relay_ahead(
     mut socket: TcpStream,
     mut outgoing: Outgoing,
     mut incoming: Incoming,
     early: Bytes,
     meter: Meter<'_>,
+    answered: impl AsyncFnOnce(&mut Incoming) -> Result<(), Cut>,
 ) -> Result<(), Cut> {
     // Without it, the last bytes of each request of an application wait for an acknowledgement.
     let _ = socket.set_nodelay(true);
@@ -115,11 +136,13 @@ pub(crate) async fn relay(
     let options = SockRef::from(&socket);
     let _ = options.set_tcp_keepalive(&probes);
     let _ = options.set_tcp_notsent_lowat(MOST_UNSENT);
-    let result = both_ways(&mut socket, &mut outgoing, &mut incoming, early, meter).await;
+    let ends = (&mut socket, &mut outgoing, &mut incoming);
+    let result = both_ways(ends, early, meter, answered).await;
     let Err(cut) = result else { return Ok(()) };
     meter.record.ends(&cut);
     let code = match &cut {
         Cut::Socket(_) | Cut::Deaf => Code::CONNECT_ERROR,
+        Cut::Refused(_) => Code::REQUEST_CANCELLED,
         Cut::Stream(broken) => broken.code(),
     };
     outgoing.reset(code);
@@ -130,28 +153,44 @@ pub(crate) async fn relay(
 }
 
 async fn both_ways(
-    socket: &mut TcpStream,
-    outgoing: &mut Outgoing,
-    incoming: &mut Incoming,
+    (socket, outgoing, incoming): (&mut TcpStream, &mut Outgoing, &mut Incoming),
     early: Bytes,
     meter: Meter<'_>,
+    answered: impl AsyncFnOnce(&mut Incoming) -> Result<(), Cut>,
 ) -> Result<(), Cut> {
     let (read, mut write) = socket.split();
     let mut into = pin!(into_stream(&read, outgoing, early, meter));
-    let mut from = pin!(from_stream(incoming, &mut write, meter));
-    tokio::select! {
-        ended = &mut from => {
-            ended?;
-            into.await
-        }
-        ended = &mut into => {
-            ended?;
-            // The socket is read no more, by which a break was noticed until now.
-            tokio::select! {
-                ended = from => ended,
-                error = broken(&read) => Err(error.into()),
+    let mut all_read = false;
+    {
+        let mut answered = pin!(answered(incoming));
+        tokio::select! {
+            biased;
+            answer = &mut answered => answer?,
+            ended = &mut into => match ended {
+                Err(Cut::Socket(error)) => return Err(error.into()),
+                // Who refuses a request reads no more of it: what it says counts.
+                ended => {
+                    answered.await?;
+                    ended?;
+                    all_read = true;
+                }
             }
         }
+    }
+    let mut from = pin!(from_stream(incoming, &mut write, meter));
+    if !all_read {
+        tokio::select! {
+            ended = &mut from => {
+                ended?;
+                return into.await;
+            }
+            ended = &mut into => ended?,
+        }
+    }
+    // The socket is read no more, by which a break was noticed until now.
+    tokio::select! {
+        ended = from => ended,
+        error = broken(&read) => Err(error.into()),
     }
 }
 

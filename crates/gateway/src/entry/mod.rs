@@ -20,7 +20,8 @@ pub use uplink::{Dial, Dialling, Failed, Far, News};
 use crate::payloads::Counts;
 use crate::records::{About, Listed, Meter, Records};
 use crate::refusal::Refusal;
-use crate::relay::{Moved, relay};
+use crate::relay::{Cut, Moved, relay_ahead};
+use crate::session::Incoming;
 use crate::status::flow::Phase;
 use crate::status::{self, Connections, Datagrams, Near, Snapshot, Status, Traffic};
 use crate::udp::canonical;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use capture::Doors;
 use ip::Tun;
 use links::Links;
-use policy::{Beginning, Policy};
+use policy::{Beginning, Classed, Policy};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use uplink::{Up, Uplink};
+use uplink::{Opened, Up, Uplink};
 
 /// How long a client may take to say what it wants.
 const REQUEST: Duration = Duration::from_secs(15);
@@ -335,10 +336,24 @@ impl Entry {
         Some(up.session.connection().clone())
     }
 
+    /// Flows that were made.
+    #[cfg(test)]
+    pub(crate) fn opened_flows(&self) -> u64 {
+        self.flows.opened.load(Ordering::Relaxed)
+    }
+
     /// Flows that could not be made.
     #[cfg(test)]
     pub(crate) fn refused_flows(&self) -> u64 {
         self.flows.refused.load(Ordering::Relaxed)
+    }
+
+    /// Carries a connection as if a host that knows nothing of it had made it.
+    #[cfg(test)]
+    pub(crate) async fn carry_captured(&self, socket: TcpStream, target: Target) -> io::Result<()> {
+        let early = Bytes::new();
+        let wanted = Wanted { target, early };
+        self.connect(socket, Dialect::Captured, wanted).await
     }
 
     /// Tells the exit that this is the end.
@@ -384,6 +399,11 @@ impl Entry {
             Some((_, Asked::Association { port })) => return self.associate(socket, port).await,
             None => return leave(socket).await,
         };
+        self.connect(socket, dialect, wanted).await
+    }
+
+    /// Connects a client to what it wants, and carries what both send.
+    async fn connect(&self, socket: TcpStream, dialect: Dialect, wanted: Wanted) -> io::Result<()> {
         let (host, target) = (socket.peer_addr()?, socket.local_addr()?);
         let beginning = Beginning {
             transport: Transport::Tcp,
@@ -394,33 +414,71 @@ impl Entry {
         let flow = self.enlist(host, &wanted.target, false);
         let class = self.policy.classify(beginning, &wanted.target).await;
         class.mark(&flow);
+        let goes_ahead = dialect == Dialect::Captured && self.uplink.takes_early();
+        let ahead = || async {
+            if !goes_ahead || !has_written(&socket).await {
+                std::future::pending::<()>().await;
+            }
+        };
         let opened = tokio::select! {
-            opened = self.uplink.open(&wanted.target, &class.treatment, &flow) => opened,
+            opened = self.uplink.open(&wanted.target, &class.treatment, &flow, ahead) => opened,
             // Nobody waits for the answer any more.
             () = gone(&socket), if wanted.early.is_empty() => return Ok(()),
         };
         match opened {
-            Ok((mut outgoing, incoming)) => {
-                self.flows.opened.fetch_add(1, Ordering::Relaxed);
-                dialect.answer(&mut socket, Ok(())).await?;
-                flow.enter(Phase::Open);
-                outgoing.treat(&class.treatment);
-                let meter = Meter {
-                    all: class.moved(),
-                    record: &flow,
-                };
-                if let Err(cut) = relay(socket, outgoing, incoming, wanted.early, meter).await {
-                    tracing::debug!("{cut}");
-                }
-                Ok(())
+            Ok(opened) => {
+                let host = (socket, dialect, wanted);
+                self.carry_on(host, opened, &class, &flow).await
             }
             Err(refusal) => {
                 flow.ends(&refusal);
-                self.flows.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::info!("{}: {refusal}", wanted.target);
+                self.count_refused(&wanted.target, refusal);
                 dialect.refuse(socket, refusal).await
             }
         }
+    }
+
+    /// Carries what a client and its target send; the target may have yet to be reached.
+    async fn carry_on(
+        &self,
+        (mut socket, dialect, wanted): (TcpStream, Dialect, Wanted),
+        opened: Opened,
+        class: &Classed,
+        flow: &Listed,
+    ) -> io::Result<()> {
+        let Opened { ends, is_answered } = opened;
+        let stands = || {
+            self.flows.opened.fetch_add(1, Ordering::Relaxed);
+            flow.enter(Phase::Open);
+        };
+        if is_answered {
+            stands();
+            dialect.answer(&mut socket, Ok(())).await?;
+        }
+        let answered = async |incoming: &mut Incoming| {
+            if !is_answered {
+                self.uplink.answer(incoming).await?;
+                stands();
+            }
+            Ok(())
+        };
+        let meter = Meter {
+            all: class.moved(),
+            record: flow,
+        };
+        let (outgoing, incoming) = ends;
+        let relayed = relay_ahead(socket, outgoing, incoming, wanted.early, meter, answered);
+        match relayed.await {
+            Ok(()) => {}
+            Err(Cut::Refused(refusal)) => self.count_refused(&wanted.target, refusal),
+            Err(cut) => tracing::debug!("{cut}"),
+        }
+        Ok(())
+    }
+
+    fn count_refused(&self, target: &Target, refusal: Refusal) {
+        self.flows.refused.fetch_add(1, Ordering::Relaxed);
+        tracing::info!("{target}: {refusal}");
     }
 
     /// A flow begins, and is listed until its end.
@@ -459,10 +517,14 @@ async fn dialect(socket: &TcpStream, door: Door) -> io::Result<Option<Dialect>> 
 
 /// Waits until a client that waits for an answer is gone. One that has sent more is there.
 async fn gone(socket: &TcpStream) {
-    let mut next = [0];
-    if let Ok(1) = socket.peek(&mut next).await {
+    if has_written(socket).await {
         std::future::pending::<()>().await;
     }
+}
+
+/// Waits until a client has sent something, or nothing more can come of it.
+async fn has_written(socket: &TcpStream) -> bool {
+    matches!(socket.peek(&mut [0]).await, Ok(1))
 }
 
 /// Closes a connection so that its client gets to read the answer: what it has sent meanwhile would

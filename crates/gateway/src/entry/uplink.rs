@@ -11,6 +11,7 @@ use crate::identity::Known;
 use crate::payloads::{self, OF_IP, Payload};
 use crate::records::Record;
 use crate::refusal::Refusal;
+use crate::relay::Cut;
 use crate::session::datagrams::Datagrams;
 use crate::session::{Broken, Incoming, Outgoing, Session, close};
 use crate::status::{self, flow::Phase};
@@ -337,15 +338,40 @@ impl Uplink {
     }
 
     /// Asks the exit for a connection to the target. Waits for the exit itself too, but not for
-    /// ever.
-    pub(crate) async fn open(
+    /// ever; and for its answer no longer than until there is something that may go `ahead` of it.
+    pub(super) async fn open<F: Future<Output = ()>>(
         &self,
         target: &Target,
         treatment: &Treatment,
         record: &Record,
-    ) -> Result<(Outgoing, Incoming), Refusal> {
-        let ask = |up: Up| async move { up.connect(target, treatment).await };
+        ahead: impl Fn() -> F,
+    ) -> Result<Opened, Refusal> {
+        let ask = |up: Up| {
+            let ahead = ahead();
+            async move { up.connect(target, treatment, ahead).await }
+        };
         self.ask(ask, record).await
+    }
+
+    /// The answer to a request ahead of which something was sent. It is not asked again: nobody
+    /// knows whether the target has that.
+    pub(super) async fn answer(&self, incoming: &mut Incoming) -> Result<(), Cut> {
+        let answered = timeout(OPEN, incoming.response()).await;
+        let response = answered.map_err(|_| Refusal::TimedOut)??;
+        if response.is_success() {
+            return Ok(());
+        }
+        Err(self.refused(Refusal::of(&response)).into())
+    }
+
+    /// Tells of a refusal that lies in who we are.
+    fn refused(&self, refusal: Refusal) -> Refusal {
+        if refusal == Refusal::Unauthenticated
+            && let Some(denied) = self.far.entrance.denied()
+        {
+            self.tell(&News::Denied(denied));
+        }
+        refusal
     }
 
     /// Asks it for what carries UDP; `binds` asks for a socket that carries other targets, too.
@@ -361,7 +387,7 @@ impl Uplink {
         self.ask(ask, record).await
     }
 
-    /// Whether payloads may go with a request, before its answer.
+    /// Whether payloads and bytes may go ahead of the answer to their request.
     pub(super) fn takes_early(&self) -> bool {
         self.far.entrance.takes_early()
     }
@@ -388,14 +414,7 @@ impl Uplink {
                 Err(_) => return Err(Refusal::TimedOut),
                 Ok(Err(Broken::Lost(_))) => {}
                 Ok(Err(_)) => return Err(Refusal::Internal),
-                Ok(Ok(result)) => {
-                    if let Err(Refusal::Unauthenticated) = result
-                        && let Some(denied) = self.far.entrance.denied()
-                    {
-                        self.tell(&News::Denied(denied));
-                    }
-                    return result;
-                }
+                Ok(Ok(result)) => return result.map_err(|refusal| self.refused(refusal)),
             }
         }
     }
@@ -446,14 +465,24 @@ impl Up {
         &self,
         target: &Target,
         treatment: &Treatment,
-    ) -> Result<Result<(Outgoing, Incoming), Refusal>, Broken> {
+        ahead: impl Future<Output = ()>,
+    ) -> Result<Result<Opened, Refusal>, Broken> {
         let request = self.terms.connect(target, treatment);
-        let (outgoing, mut incoming) = self.session.request(&request).await?;
-        let response = incoming.response().await?;
-        if response.is_success() {
-            return Ok(Ok((outgoing, incoming)));
+        let (mut outgoing, mut incoming) = self.session.request(&request).await?;
+        outgoing.treat(treatment);
+        let response = tokio::select! {
+            biased;
+            response = incoming.response() => Some(response?),
+            () = ahead => None,
+        };
+        let refused = response.as_ref().filter(|response| !response.is_success());
+        if let Some(response) = refused {
+            return Ok(Err(Refusal::of(response)));
         }
-        Ok(Err(Refusal::of(&response)))
+        Ok(Ok(Opened {
+            is_answered: response.is_some(),
+            ends: (outgoing, incoming),
+        }))
     }
 
     async fn associate(
@@ -504,6 +533,14 @@ impl Up {
             ends: (outgoing, incoming, datagrams),
         }))
     }
+}
+
+/// A request for a TCP connection that was sent.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Whether it was granted. If not, the answer has yet to come.
+    pub(super) is_answered: bool,
+    pub(super) ends: (Outgoing, Incoming),
 }
 
 /// A request for UDP or IP that was granted.

@@ -26,7 +26,6 @@ use anabranch_masque::{
     Ask, Code, Extensions, Headers, Request, RequestLine, Response, Settings, Target, Templates,
 };
 use anabranch_net::{Connection, Endpoint};
-use bytes::Bytes;
 use guests::{Flow, Guest, Guests};
 use ip::Network;
 use std::collections::BTreeMap;
@@ -508,7 +507,7 @@ impl Exit {
             all: flow.moved(),
             record: &record,
         };
-        if let Err(cut) = relay(socket, outgoing, incoming, Bytes::new(), meter).await {
+        if let Err(cut) = relay(socket, outgoing, incoming, meter).await {
             tracing::debug!("{target}: {cut}");
         }
         Ok(())

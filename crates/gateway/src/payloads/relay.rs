@@ -141,6 +141,8 @@ pub(crate) async fn relay(
             Code::NO_ERROR
         }
         Err(Cut::Socket(_) | Cut::Deaf) => Code::CONNECT_ERROR,
+        // Payloads are carried only once their request was granted.
+        Err(Cut::Refused(_)) => Code::REQUEST_CANCELLED,
         Err(Cut::Stream(broken)) => broken.code(),
     };
     if ended.is_err() {

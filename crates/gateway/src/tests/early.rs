@@ -1,4 +1,4 @@
-//! Payloads that leave with the request of their flow, before its answer.
+//! Payloads and bytes that leave with the request of their flow, before its answer.
 
 use super::classes::why;
 use super::socks::{Client, Near};
@@ -21,9 +21,29 @@ type Heard = mpsc::UnboundedReceiver<Bytes>;
 enum Manner {
     /// Not at all.
     Silent,
+    /// It refuses once it has something of what comes behind the request.
+    Refuses,
     /// It answers none of the first connection, which it closes as soon as it knows what is asked
-    /// and has what comes with it; then all.
+    /// and has what comes with it, if that is UDP; then all.
     Forgetful,
+    /// It does the same once it has something of what comes behind the request.
+    ForgetfulLater,
+    /// It answers all.
+    Answers,
+}
+
+impl Manner {
+    /// Of another connection than the first.
+    fn later(self) -> Self {
+        match self {
+            Self::Forgetful | Self::ForgetfulLater => Self::Answers,
+            other => other,
+        }
+    }
+
+    fn forgets(self) -> bool {
+        matches!(self, Self::Forgetful | Self::ForgetfulLater)
+    }
 }
 
 /// A far end that lets everybody in and hands over what comes.
@@ -34,19 +54,20 @@ fn far_end(identity: &Identity, manner: Manner) -> (Vec<SocketAddr>, Heard) {
     let endpoint = Endpoint::server(config, &[listen]).unwrap();
     let (remotes, (told, heard)) = (endpoint.local_addrs(), mpsc::unbounded_channel());
     tokio::spawn(async move {
-        for visit in 0.. {
-            let answers = manner == Manner::Forgetful && visit > 0;
+        let mut manner = manner;
+        loop {
             let connection = endpoint.accept().await.unwrap();
             let session = Session::start(connection, Settings::OURS).await.unwrap();
             while let Ok(ends) = session.accept().await {
                 let (connection, told) = (session.connection().clone(), told.clone());
                 tokio::spawn(async move {
-                    let is_over = attend(ends, answers, &told).await;
-                    if manner == Manner::Forgetful && matches!(is_over, Ok(true)) {
+                    let is_over = attend(ends, manner, &told).await;
+                    if manner.forgets() && matches!(is_over, Ok(true)) {
                         crate::session::close(&connection, Code::INTERNAL_ERROR, "it forgot");
                     }
                 });
             }
+            manner = manner.later();
         }
     });
     (remotes, heard)
@@ -55,7 +76,7 @@ fn far_end(identity: &Identity, manner: Manner) -> (Vec<SocketAddr>, Heard) {
 /// Returns whether something was asked for that has no answer.
 async fn attend(
     (mut outgoing, mut incoming): (Outgoing, Incoming),
-    answers: bool,
+    manner: Manner,
     told: &mpsc::UnboundedSender<Bytes>,
 ) -> Result<bool, Broken> {
     let request = Request::from_fields(incoming.head().await?).unwrap();
@@ -64,30 +85,35 @@ async fn attend(
         return Ok(false);
     }
     let is_tcp = matches!(request.line, RequestLine::Connect { .. });
-    if answers {
+    if manner == Manner::Answers {
         let mut response = Response::new(200);
         if !is_tcp {
             response.headers.push("capsule-protocol", "?1");
         }
         outgoing.head(&response.to_fields()).await?;
-    } else if is_tcp {
-        // Bytes of TCP wait for the answer.
+    } else if is_tcp && manner == Manner::Forgetful {
         return Ok(true);
     }
     let mut capsules = capsule::Reader::new(Protocol::Udp);
     while let Item::Data(bytes) = incoming.next().await? {
         if is_tcp {
             let _ = told.send(bytes);
-            continue;
-        }
-        capsules.push(bytes);
-        while let Some(item) = capsules.poll().unwrap() {
-            if let capsule::Item::Capsule(Capsule::Datagram(payload)) = item {
-                let _ = told.send(payload);
-                if !answers {
-                    return Ok(true);
+        } else {
+            capsules.push(bytes);
+            while let Some(item) = capsules.poll().unwrap() {
+                if let capsule::Item::Capsule(Capsule::Datagram(payload)) = item {
+                    let _ = told.send(payload);
                 }
             }
+        }
+        match manner {
+            Manner::Answers | Manner::Silent => {}
+            Manner::Refuses => {
+                let refusal = Refusal::ConnectionRefused.response();
+                outgoing.answer(incoming, &refusal).await?;
+                return Ok(false);
+            }
+            Manner::Forgetful | Manner::ForgetfulLater => return Ok(true),
         }
     }
     outgoing.finish();
@@ -143,6 +169,87 @@ async fn bytes_of_tcp_are_sent_once_although_their_request_was_lost_and_repeated
     assert_eq!(&answer, b"HTTP/1.1 200");
     assert_eq!(&next(&mut heard).await[..], b"hello");
     assert_silent(&mut heard).await;
+}
+
+/// A host that was captured, and the near end's task that carries its connection.
+async fn captured(near: &Near) -> (TcpStream, tokio::task::JoinHandle<std::io::Result<()>>) {
+    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = TcpStream::connect(door.local_addr().unwrap()).await;
+    let (socket, entry) = (door.accept().await.unwrap().0, Arc::clone(&near.entry));
+    let target = "192.0.2.1:443".parse().unwrap();
+    let carried = tokio::spawn(async move { entry.carry_captured(socket, target).await });
+    (host.unwrap(), carried)
+}
+
+/// What a host learns that reads on.
+async fn ended(host: &mut TcpStream) -> std::io::Result<usize> {
+    let mut buffer = [0];
+    let read = timeout(END, host.read(&mut buffer));
+    read.await.expect("it ends in time")
+}
+
+#[tokio::test]
+async fn what_a_captured_host_sends_does_not_wait_for_its_target() {
+    let identity = Identity::generate().unwrap();
+    let (remotes, mut heard) = far_end(&identity, Manner::Silent);
+    let state = tempfile::tempdir().unwrap();
+    let near = near_to(remotes, &identity, &state).await;
+    let (mut host, _carried) = captured(&near).await;
+    for words in [&b"hello"[..], b"and more"] {
+        host.write_all(words).await.unwrap();
+        assert_eq!(&next(&mut heard).await[..], words);
+    }
+}
+
+#[tokio::test]
+async fn a_captured_host_whose_bytes_went_ahead_is_reset_when_its_target_refuses() {
+    let identity = Identity::generate().unwrap();
+    let (remotes, mut heard) = far_end(&identity, Manner::Refuses);
+    let state = tempfile::tempdir().unwrap();
+    let near = near_to(remotes, &identity, &state).await;
+    let (mut host, carried) = captured(&near).await;
+    host.write_all(b"hello").await.unwrap();
+    assert_eq!(&next(&mut heard).await[..], b"hello");
+    let reset = ended(&mut host).await.map_err(|error| error.kind());
+    assert_eq!(reset, Err(std::io::ErrorKind::ConnectionReset));
+    carried.await.unwrap().unwrap();
+    assert_eq!(near.entry.refused_flows(), 1);
+    let flow = why(&near, "192.0.2.1:443").await;
+    assert_eq!(
+        flow.end.as_deref(),
+        Some("the target refuses the connection")
+    );
+}
+
+/// The target may have had them.
+#[tokio::test]
+async fn bytes_that_went_ahead_of_an_answer_are_not_sent_again_on_the_next_connection() {
+    let identity = Identity::generate().unwrap();
+    let (remotes, mut heard) = far_end(&identity, Manner::ForgetfulLater);
+    let state = tempfile::tempdir().unwrap();
+    let near = near_to(remotes, &identity, &state).await;
+    let (mut host, _carried) = captured(&near).await;
+    host.write_all(b"hello").await.unwrap();
+    assert_eq!(&next(&mut heard).await[..], b"hello");
+    ended(&mut host).await.unwrap_err();
+    assert_silent(&mut heard).await;
+}
+
+#[tokio::test]
+async fn a_captured_host_that_waits_for_its_target_is_asked_for_again_when_the_tunnel_breaks() {
+    let identity = Identity::generate().unwrap();
+    let (remotes, mut heard) = far_end(&identity, Manner::Forgetful);
+    let state = tempfile::tempdir().unwrap();
+    let near = near_to(remotes, &identity, &state).await;
+    let (mut host, _carried) = captured(&near).await;
+    let opened = async {
+        while near.entry.opened_flows() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(END, opened).await.expect("it is granted in time");
+    host.write_all(b"hello").await.unwrap();
+    assert_eq!(&next(&mut heard).await[..], b"hello");
 }
 
 /// As nobody knows whether it arrived: hosts expect of UDP that a datagram may come twice, and wait
