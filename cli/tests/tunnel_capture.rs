@@ -448,6 +448,39 @@ fn hosts_behind_a_router_use_both_links_and_nothing_of_theirs_leaves_beside_the_
 }
 
 #[test]
+fn a_host_is_told_how_long_a_datagram_may_be_that_is_too_long_for_the_links() {
+    const LINK: usize = 1500;
+    const HEADERS: [usize; 2] = [28, 48];
+    let Some(net) = Net::new("capture-long") else {
+        return;
+    };
+    let _near = net.join(&["--capture", "lan=path2"]);
+    for (target, headers) in TARGETS.into_iter().zip(HEADERS) {
+        let first = socket(&net.host, address(target, ECHO[1]));
+        ask(&first, b"small").unwrap();
+        let payload = vec![7; LINK - headers];
+        // What the host's kernel keeps of it.
+        let mtu = || {
+            let route = net.host.run("ip", &["route", "get", target]).unwrap();
+            let mut words = route.split(' ').skip_while(|word| *word != "mtu");
+            words.nth(1).map(|mtu| mtu.trim().parse::<usize>().unwrap())
+        };
+        wait_for("the host is told", END, || {
+            // From then on the kernel cuts it up, or refuses it.
+            let _ = first.send(&payload);
+            mtu().is_some()
+        });
+        let longest = mtu().unwrap() - headers;
+        // The links' own MTU is probed, less headers of the tunnel.
+        assert!((1380..LINK - headers).contains(&longest), "{longest}");
+        // The error that the first one has waiting for it is not for this one.
+        let second = socket(&net.host, address(target, ECHO[1]));
+        let echo = ask(&second, &vec![7; longest]).unwrap();
+        assert_eq!(echo.len(), longest);
+    }
+}
+
+#[test]
 fn a_connection_of_an_unmodified_host_outlives_the_cut_of_a_link() {
     let Some(mut net) = Net::new("capture-cut") else {
         return;

@@ -289,6 +289,18 @@ pub(crate) fn split(
     (sender, receiver)
 }
 
+/// What became of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Sent,
+    /// Nothing went out: the paths in use carry payloads of up to `most` bytes.
+    TooLarge {
+        most: usize,
+    },
+    /// Nothing went out: too much waits, or there is no context for the remote end.
+    Dropped,
+}
+
 /// The direction into the tunnel.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -315,8 +327,7 @@ impl Sender {
         self.send_found(payload, found.as_ref()).await.map(|_| ())
     }
 
-    /// Sends a payload whose remote end [was looked for](Self::find): nothing goes out if it is too
-    /// large, too much waits, or there is no context for that end. Returns whether it went.
+    /// Sends a payload whose remote end [was looked for](Self::find).
     ///
     /// # Errors
     ///
@@ -325,7 +336,7 @@ impl Sender {
         &mut self,
         payload: &Payload,
         found: Option<&Remote>,
-    ) -> Result<bool, Broken> {
+    ) -> Result<Fate, Broken> {
         let Payload { remote, bytes } = payload;
         let own = found.and_then(|found| found.treatment);
         let treatment = own.unwrap_or(self.treatment);
@@ -338,7 +349,7 @@ impl Sender {
         self.answer().await?;
         let Some(mut way) = way else {
             self.shared.counted.lose(1, *remote);
-            return Ok(false);
+            return Ok(Fate::Dropped);
         };
         self.header.clear();
         way.put_header(&mut self.header);
@@ -353,15 +364,20 @@ impl Sender {
                 self.send_capsule(bytes).await?;
             }
             Some(Err(SendDatagramError::Connection(reason))) => return Err(reason.into()),
-            Some(Err(_)) => {
+            Some(Err(error)) => {
                 self.shared.counted.lose(1, *remote);
-                return Ok(false);
+                return Ok(match error {
+                    SendDatagramError::TooLarge { max } => Fate::TooLarge {
+                        most: max.max(ALWAYS),
+                    },
+                    _ => Fate::Dropped,
+                });
             }
         }
         // The number is used up only now: the peer would wait for one that is not sent.
         self.ways.advance(*remote, way);
         self.shared.counted.sent(*remote, found);
-        Ok(true)
+        Ok(Fate::Sent)
     }
 
     fn sequence(&self, way: &ways::Way) -> Sequence {
@@ -372,6 +388,7 @@ impl Sender {
         }
     }
 
+    /// Where it is too large, the error has what a payload may have.
     fn send_datagram(
         &self,
         (payload, record): (&[u8], u64),
@@ -381,8 +398,16 @@ impl Sender {
         let datagrams = &self.shared.datagrams;
         let mut datagram = datagrams.begin(self.header.len() + payload.len());
         datagram.extend_from_slice(&self.header);
+        let before = datagram.len();
         datagram.extend_from_slice(payload);
-        datagrams.send(datagram, record, sequence, treatment)
+        let sent = datagrams.send(datagram, record, sequence, treatment);
+        sent.map_err(|error| match error {
+            SendDatagramError::TooLarge { max } => {
+                let max = max.saturating_sub(before);
+                SendDatagramError::TooLarge { max }
+            }
+            error => error,
+        })
     }
 
     /// The remote end, unless that is the target or no flow.

@@ -450,6 +450,11 @@ impl<S: Source> Source for FromAll<S> {
         std::iter::from_fn(|| self.trunk.gone.pop())
             .find(|remote| !self.trunk.branches().contains_key(remote))
     }
+
+    // All flows of a port are of one host.
+    fn too_large(&mut self, remote: Option<SocketAddr>, most: usize) {
+        self.first.too_large(remote, most);
+    }
 }
 
 /// What goes to the first flow's host, and to the branches.

@@ -404,6 +404,10 @@ impl<S: Source> Source for Behind<S> {
     fn gone(&mut self) -> Option<SocketAddr> {
         self.1.gone()
     }
+
+    fn too_large(&mut self, remote: Option<SocketAddr>, most: usize) {
+        self.1.too_large(remote, most);
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long a path must be small before packets have to be. One that has just begun carries little
 /// until it was probed.
-const SMALL_FOR: Duration = Duration::from_secs(2);
+pub(crate) const SMALL_FOR: Duration = Duration::from_secs(2);
 /// Where packets travel in capsules, which have any length.
 const IN_CAPSULES: u16 = 1400;
 

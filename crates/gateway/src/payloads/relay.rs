@@ -7,7 +7,7 @@
 //! FIN, reset, a broken rule, a lost connection  <--  nothing more is carried
 //! ```
 
-use super::{Payload, Receiver, Remote, Sender, length};
+use super::{Fate, Payload, Receiver, Remote, Sender, length};
 use crate::records::Meter;
 use crate::relay::Cut;
 use crate::udp;
@@ -28,6 +28,10 @@ pub(crate) trait Source {
     fn gone(&mut self) -> Option<SocketAddr> {
         None
     }
+
+    /// A payload of up to `most` bytes could have been carried; this one, for the remote end or the
+    /// target, was dropped.
+    fn too_large(&mut self, _remote: Option<SocketAddr>, _most: usize) {}
 }
 
 impl<S: Source> Source for &mut S {
@@ -37,6 +41,10 @@ impl<S: Source> Source for &mut S {
 
     fn gone(&mut self) -> Option<SocketAddr> {
         (**self).gone()
+    }
+
+    fn too_large(&mut self, remote: Option<SocketAddr>, most: usize) {
+        (**self).too_large(remote, most);
     }
 }
 
@@ -212,12 +220,16 @@ async fn inward(
             let Meter { all, record } = of(meter, found.as_ref());
             let sent = sender.send_found(&payload, found.as_ref());
             // What is dropped is counted as dropped alone.
-            if record.wait_inward(sent).await? {
-                let bytes = payload.bytes.len();
-                all.add_inward(bytes);
-                if payload.remote.is_none() || found.is_some() {
-                    record.carried_in(bytes);
+            match record.wait_inward(sent).await? {
+                Fate::Sent => {
+                    let bytes = payload.bytes.len();
+                    all.add_inward(bytes);
+                    if payload.remote.is_none() || found.is_some() {
+                        record.carried_in(bytes);
+                    }
                 }
+                Fate::TooLarge { most } => source.too_large(payload.remote, most),
+                Fate::Dropped => {}
             }
             is_active = true;
         }

@@ -1,11 +1,13 @@
 //! UDP of captured hosts: a flow and a socket for each host and target.
 
 use super::doors::{Datagrams, First, in_the_name_of, speaking_as};
+use super::unreachable::longest;
 use crate::entry::Entry;
 use crate::entry::bundle::{Bundle, Bundles};
 use crate::entry::flows::{Begun, REFUSED, UdpFlows};
 use crate::entry::owner;
 use crate::entry::policy::Beginning;
+use crate::ip::room::SMALL_FOR;
 use crate::payloads::{Payload, Sink, Source, each};
 use crate::refusal::Refusal;
 use crate::relay::Cut;
@@ -22,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Flows of one address family at a time.
 const MAX_FLOWS: usize = 1024;
@@ -33,6 +35,8 @@ const RESOLVER: u16 = 53;
 /// Ports of known addresses other than those that were sent to, for which a flow keeps sockets: one
 /// such port of a peer is what translators give.
 const MAX_OTHERS: usize = 4;
+/// Before a host is told once more how long a datagram may be.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
 /// The longest datagram, and more.
 const BUFFER: usize = 1 << 16;
 
@@ -101,6 +105,9 @@ async fn flow(
         waiting,
         socket: Arc::clone(&socket),
         arena: BytesMut::new(),
+        entry: Arc::clone(&entry),
+        addresses: (host, target),
+        telling: Telling::default(),
     };
     let sink = |_| ToHost {
         socket,
@@ -139,6 +146,10 @@ struct FromHost {
     waiting: mpsc::Receiver<Bytes>,
     socket: Arc<Socket>,
     arena: BytesMut,
+    entry: Arc<Entry>,
+    /// The host's, and the target's.
+    addresses: (SocketAddr, SocketAddr),
+    telling: Telling,
 }
 
 impl Source for FromHost {
@@ -158,6 +169,42 @@ impl Source for FromHost {
             }
         }
         Ok(true)
+    }
+
+    fn too_large(&mut self, remote: Option<SocketAddr>, most: usize) {
+        let (host, target) = self.addresses;
+        let target = remote.unwrap_or(target);
+        if self.telling.is_due(most, Instant::now())
+            && let Some(unreachable) = self.entry.unreachable()
+        {
+            unreachable.tell(host, target, longest(target, most));
+        }
+    }
+}
+
+/// When a host is told how long a datagram may be: hosts keep that for minutes, and a path that has
+/// just begun carries little until it was probed.
+#[derive(Debug, Default)]
+struct Telling {
+    /// What was carried at most, and since when.
+    most: Option<(usize, Instant)>,
+    told: Option<Instant>,
+}
+
+impl Telling {
+    /// A datagram was too large where `most` would have been carried.
+    fn is_due(&mut self, most: usize, now: Instant) -> bool {
+        let since = match self.most {
+            Some((before, since)) if before == most => since,
+            _ => now,
+        };
+        self.most = Some((most, since));
+        let was_told = |told: Instant| now - told < TOLD_EVERY;
+        if now - since < SMALL_FOR || self.told.is_some_and(was_told) {
+            return false;
+        }
+        self.told = Some(now);
+        true
     }
 }
 
@@ -208,5 +255,23 @@ impl Sink for ToHost {
             return Ok(());
         }
         each(self, run).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_is_told_of_a_size_that_has_lasted_and_not_for_each_datagram() {
+        let (mut telling, at) = (Telling::default(), Instant::now());
+        let mut due = |most, after| telling.is_due(most, at + after);
+        assert!(!due(1280, Duration::ZERO));
+        assert!(!due(1400, SMALL_FOR), "it grows");
+        assert!(!due(1400, SMALL_FOR * 3 / 2));
+        assert!(due(1400, SMALL_FOR * 2));
+        assert!(!due(1400, SMALL_FOR * 2 + TOLD_EVERY / 2));
+        assert!(due(1400, SMALL_FOR * 2 + TOLD_EVERY));
+        assert!(!due(1280, SMALL_FOR * 4), "another path");
     }
 }

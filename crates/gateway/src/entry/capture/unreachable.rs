@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
+const V4_HEADER: usize = 20;
+const V6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 
 /// Where such messages are sent from. Without the right to make these sockets (`CAP_NET_RAW`) hosts
@@ -45,12 +47,29 @@ impl Unreachable {
     }
 }
 
+/// What a host is told whose datagrams to a target may have a payload of `most` bytes.
+pub(super) fn longest(target: SocketAddr, most: usize) -> Undeliverable {
+    let mtu = header_of(target) + UDP_HEADER + most;
+    Undeliverable::TooBig {
+        mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+    }
+}
+
+/// The length of a header of IP, of this address' family.
+fn header_of(address: SocketAddr) -> usize {
+    if address.is_ipv4() {
+        V4_HEADER
+    } else {
+        V6_HEADER
+    }
+}
+
 /// The message about a datagram, without the header of IP. That of IPv6 has its checksum from the
 /// kernel, who knows where it leaves from.
 fn message(host: SocketAddr, target: SocketAddr, why: Undeliverable) -> Option<Vec<u8>> {
     let (packet, from): (Vec<u8>, IpAddr) = match (host.ip(), target.ip()) {
         (IpAddr::V4(host), IpAddr::V4(target)) => {
-            let length = (20 + UDP_HEADER) as u8;
+            let length = (V4_HEADER + UDP_HEADER) as u8;
             let mut header = vec![0x45, 0, 0, length, 0, 0, 0, 0, HOP_LIMIT, UDP, 0, 0];
             header.extend(host.octets().into_iter().chain(target.octets()));
             (header, Ipv4Addr::LOCALHOST.into())
@@ -67,13 +86,21 @@ fn message(host: SocketAddr, target: SocketAddr, why: Undeliverable) -> Option<V
     packet.extend(target.port().to_be_bytes());
     packet.extend([0, UDP_HEADER as u8, 0, 0]);
     let message = error_message(&Packet::read(&packet).ok()?, from, why)?;
-    let header = if host.is_ipv4() { 20 } else { 40 };
+    let header = header_of(host);
     Some(message[header..].to_vec())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_told_of_the_longest_packet_with_the_headers_of_its_family() {
+        for (target, mtu) in [("198.51.100.1:53", 1428), ("[2001:db8::2]:53", 1448)] {
+            let longest = longest(target.parse().unwrap(), 1400);
+            assert_eq!(longest, Undeliverable::TooBig { mtu });
+        }
+    }
 
     #[test]
     fn a_message_quotes_the_ports_of_the_datagram_it_is_about() {
