@@ -11,7 +11,8 @@ use std::ops::Range;
 /// How often the peer is told of new credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CreditUpdate {
-    /// Once an eighth of the window is free.
+    /// Once an eighth of the window is free; of a window of up to 128 KiB that cannot grow, once
+    /// two packets are.
     #[default]
     Eighth,
     /// Whenever the application read anything. The peer's credit is then, at any time, the free

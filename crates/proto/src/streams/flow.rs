@@ -10,6 +10,11 @@ use anabranch_wire::{TransportErrorCode, varint};
 /// carry little but limits.
 const ANNOUNCED_PART: u64 = 8;
 
+/// A window of up to this many bytes that cannot grow is announced in steps of two packets, as
+/// often as acknowledgements are sent: an eighth of it would be an eighth of its rate.
+const SMALL_WINDOW: u64 = 128 << 10;
+const SMALL_STEP: u64 = 2 * 1200;
+
 /// A window used within this many RTTs is too small: one RTT passes before the peer learns of new
 /// credit, and data of several paths waits for the slowest one (RFC 8684, section 3.3.1, sizes the
 /// receive buffer at twice the product of the sum of bandwidths and the largest RTT).
@@ -89,11 +94,17 @@ impl Grant {
 
     /// Whether a limit is far enough beyond what the peer was told, if it may move by `room` bytes.
     fn is_worth_announcing(&self, limit: u64, room: u64) -> bool {
+        let part = room / ANNOUNCED_PART;
         let step = match self.update {
-            CreditUpdate::Eighth => (room / ANNOUNCED_PART).max(1),
+            CreditUpdate::Eighth if self.stays_small() => part.min(SMALL_STEP),
+            CreditUpdate::Eighth => part,
             CreditUpdate::EveryRead => 1,
         };
-        limit.saturating_sub(self.advertised) >= step
+        limit.saturating_sub(self.advertised) >= step.max(1)
+    }
+
+    fn stays_small(&self) -> bool {
+        self.window >= self.max_window && self.window <= SMALL_WINDOW
     }
 
     /// Whether the limit moved enough to be announced.
@@ -303,6 +314,19 @@ mod tests {
         assert_eq!(grant.announce(), 900);
         grant.on_read(1, u64::MAX, at(0, 0));
         assert!(!grant.is_due());
+    }
+
+    #[test]
+    fn a_small_window_that_cannot_grow_is_announced_in_steps_of_two_packets() {
+        const WINDOW: u64 = 32 << 10;
+        let grant = |most| Grant::new(WINDOW, most, CreditUpdate::Eighth, Instant::ZERO);
+        let (mut fixed, mut growing) = (grant(WINDOW), grant(2 * WINDOW));
+        for (grant, step) in [(&mut fixed, SMALL_STEP), (&mut growing, WINDOW / 8)] {
+            grant.on_read(step - 1, u64::MAX, at(0, 0));
+            assert!(!grant.is_due());
+            grant.on_read(1, u64::MAX, at(0, 0));
+            assert!(grant.is_due());
+        }
     }
 
     #[test]
