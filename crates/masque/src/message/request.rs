@@ -3,6 +3,7 @@
 use super::check;
 use crate::error::{Error, malformed};
 use crate::field::{Field, Headers};
+use crate::protocol::Protocol;
 use bytes::Bytes;
 
 /// What a request asks for: its pseudo-header fields.
@@ -100,15 +101,12 @@ impl Request {
         }
         let headers = Headers::from(headers);
         let line = RequestLine::new(pseudo, &headers)?;
+        if let RequestLine::Extended { protocol, .. } = &line
+            && Protocol::from_token(protocol).is_some()
+        {
+            check::without_content(&headers)?;
+        }
         Ok(Self { line, headers })
-    }
-
-    /// Checks that the request for a tunnel of capsules says nothing of content.
-    ///
-    /// # Errors
-    /// Of the stream: it does (RFC 9297, section 3.2).
-    pub fn check_capsules(&self) -> Result<(), Error> {
-        check::without_content(&self.headers)
     }
 
     /// The header section.

@@ -169,10 +169,22 @@ fn a_tunnel_of_capsules_has_no_content() {
     ] {
         assert_eq!(opens(text), Err(Code::MESSAGE_ERROR), "{text}");
     }
-    assert_eq!(request(CONNECT_UDP).unwrap().check_capsules(), Ok(()));
-    let mut with_content = request(CONNECT_UDP).unwrap();
-    with_content.headers.push("content-length", "0");
-    assert!(with_content.check_capsules().is_err());
+    for (protocol, read) in [
+        ("connect-tcp", Err(Code::MESSAGE_ERROR)),
+        ("connect-udp", Err(Code::MESSAGE_ERROR)),
+        ("connect-ip", Err(Code::MESSAGE_ERROR)),
+        // It may mean something to that.
+        ("websocket", Ok(())),
+    ] {
+        for content in [("content-length", "0"), ("content-type", "text/plain")] {
+            let mut fields = fields(CONNECT_UDP);
+            fields[1] = Field::new(":protocol", protocol);
+            fields.push(Field::new(content.0, content.1));
+            let request = Request::from_fields(fields);
+            let request = request.map(|_| ()).map_err(|error| error.code());
+            assert_eq!(request, read, "{protocol}, {}", content.0);
+        }
+    }
 }
 
 #[test]
