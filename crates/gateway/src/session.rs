@@ -14,10 +14,10 @@ use anabranch_net::{Connection, RecvStream, SendStream};
 use anabranch_proto::wire::{ErrorCode, Side};
 use anabranch_tunnel::class::{LightPriority, Treatment};
 use bytes::Bytes;
-use datagrams::{Datagrams, Hub, deliver};
+use datagrams::{Datagrams, Hub, NoDatagrams, deliver};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{Mutex as AsyncMutex, watch};
-use tokio::time::Instant;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
 
 /// The most bytes that are taken from a stream at a time.
 const PIECE: usize = 64 << 10;
@@ -107,8 +107,8 @@ pub(crate) struct Session {
     connection: Connection,
     ours: Settings,
     peer: watch::Receiver<Told>,
-    /// Our control stream, which lasts as long as the connection.
-    control: Arc<AsyncMutex<SendStream>>,
+    /// We are about to leave.
+    leaving: Arc<Notify>,
     hub: Arc<Hub>,
 }
 
@@ -119,16 +119,32 @@ impl Session {
         let mut control = connection.open_uni().await?;
         control.write_bytes(preface(&ours).into()).await?;
         let (told, peer) = watch::channel(Told::default());
-        let control = Arc::new(AsyncMutex::new(control));
-        tokio::spawn(attend(connection.clone(), Arc::clone(&control), told));
+        let leaving = Arc::<Notify>::default();
+        let attending = attend(connection.clone(), control, Arc::clone(&leaving), told);
+        tokio::spawn(attending);
         let hub = Arc::<Hub>::default();
         tokio::spawn(deliver(connection.clone(), Arc::clone(&hub)));
         Ok(Self {
             connection,
             ours,
             peer,
-            control,
+            leaving,
             hub,
+        })
+    }
+
+    /// The same, but a peer that has not let us say our settings by then loses the connection: it
+    /// may allow us no streams.
+    pub(crate) async fn start_by(
+        deadline: Instant,
+        connection: Connection,
+        ours: Settings,
+    ) -> Result<Self, Broken> {
+        let starting = timeout_at(deadline, Self::start(connection.clone(), ours));
+        starting.await.unwrap_or_else(|_| {
+            let reason = "our settings could not be said";
+            close(&connection, Code::EXCESSIVE_LOAD, reason);
+            Err(Broken::Ended)
         })
     }
 
@@ -148,9 +164,8 @@ impl Session {
     }
 
     /// Tells the peer that we are about to leave, and refuse nothing until then.
-    pub(crate) async fn leave(&self) -> Result<(), WriteError> {
-        let mut control = self.control.lock().await;
-        control.write_bytes(goaway(LAST_REQUEST).into()).await
+    pub(crate) fn leave(&self) {
+        self.leaving.notify_one();
     }
 
     /// Waits until the peer says that it is about to leave; for ever if the connection ends first.
@@ -167,10 +182,12 @@ impl Session {
         both && self.connection.max_datagram_payload().is_some()
     }
 
-    /// Sends a request's head. What follows it may be sent at once.
+    /// Sends a request's head. What follows it may be sent at once, but no datagrams.
     pub(crate) async fn request(&self, request: &Request) -> Result<(Outgoing, Incoming), Broken> {
         let (send, recv) = self.connection.open_bi().await?;
-        self.begin(request, send, recv).await
+        let (outgoing, mut incoming) = self.begin(request, send, recv).await?;
+        self.without_datagrams(&mut incoming);
+        Ok((outgoing, incoming))
     }
 
     /// Sends the head of a request that takes datagrams, and misses none of them.
@@ -200,6 +217,12 @@ impl Session {
         self.hub.open(&self.connection, stream)
     }
 
+    /// A request that means nothing by datagrams: if one comes for it, it is ended.
+    pub(crate) fn without_datagrams(&self, incoming: &mut Incoming) {
+        let stream = incoming.stream.id().0;
+        incoming.no_datagrams = Some(self.hub.refuse(stream));
+    }
+
     /// The next request of the peer, of which nothing was read.
     pub(crate) async fn accept(&self) -> Result<(Outgoing, Incoming), ConnectionError> {
         let (send, recv) = self.connection.accept_bi().await?;
@@ -211,21 +234,46 @@ impl Session {
             stream,
             reader: Reader::new(side),
             connection: self.connection.clone(),
+            no_datagrams: None,
             is_over: false,
         }
     }
 }
 
-/// Reads the streams that the peer opens in one direction.
+/// Reads the streams that the peer opens in one direction, and holds our control stream, which
+/// lasts as long as the connection.
 async fn attend(
     connection: Connection,
-    _control: Arc<AsyncMutex<SendStream>>,
+    mut control: SendStream,
+    leaving: Arc<Notify>,
     told: watch::Sender<Told>,
 ) {
     let peer = Arc::new(Mutex::new(Peer::new(connection.side().peer())));
-    while let Ok(stream) = connection.accept_uni().await {
-        let told = told.clone();
-        tokio::spawn(listen(connection.clone(), stream, Arc::clone(&peer), told));
+    let is_client = connection.side().is_client();
+    loop {
+        let (code, reason) = tokio::select! {
+            stream = connection.accept_uni() => {
+                let Ok(stream) = stream else { return };
+                let told = told.clone();
+                tokio::spawn(listen(connection.clone(), stream, Arc::clone(&peer), told));
+                continue;
+            }
+            () = leaving.notified() => {
+                // An error is noticed below.
+                let _ = control.write_bytes(goaway(LAST_REQUEST).into()).await;
+                continue;
+            }
+            // RFC 9114, section 6.1: requests are a client's.
+            stream = connection.accept_bi(), if is_client => match stream {
+                Ok(_) => (Code::STREAM_CREATION_ERROR, "a server opened a stream of a request"),
+                Err(_) => return,
+            },
+            stopped = control.stopped() => match stopped {
+                Ok(Some(_)) => (Code::CLOSED_CRITICAL_STREAM, "the control stream was stopped"),
+                Ok(None) | Err(_) => return,
+            },
+        };
+        return close(&connection, code, reason);
     }
 }
 
@@ -379,6 +427,8 @@ pub(crate) struct Incoming {
     stream: RecvStream,
     reader: Reader,
     connection: Connection,
+    /// Where datagrams are against the rules.
+    no_datagrams: Option<NoDatagrams>,
     is_over: bool,
 }
 
@@ -397,7 +447,14 @@ impl Incoming {
                 Ok(None) => {}
                 Err(error) => return Err(self.refuse(error)),
             }
-            match self.stream.read_chunk(PIECE).await {
+            let piece = match &self.no_datagrams {
+                None => self.stream.read_chunk(PIECE).await,
+                Some(none) => tokio::select! {
+                    piece = self.stream.read_chunk(PIECE) => piece,
+                    error = none.broken() => return Err(self.refuse(error)),
+                },
+            };
+            match piece {
                 Ok(Some(piece)) => self.reader.push(piece),
                 Ok(None) => self.reader.finish(),
                 Err(error) => {

@@ -5,6 +5,7 @@ mod classes;
 mod early;
 mod expired;
 mod foreign;
+mod rules;
 mod socks;
 mod stalled;
 mod udp;

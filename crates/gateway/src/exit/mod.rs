@@ -310,9 +310,9 @@ impl Exit {
                 "only HTTP/3 is spoken here",
             );
         }
-        let Ok(session) = Session::start(connection, Settings::OURS).await else {
-            return;
-        };
+        let deadline = Instant::now() + PROOF;
+        let started = Session::start_by(deadline, connection, Settings::OURS).await;
+        let Ok(session) = started else { return };
         let visit = Arc::new(Visit {
             session,
             guest: OnceCell::new(),
@@ -320,7 +320,6 @@ impl Exit {
         });
         let (exit, counted) = (Arc::clone(&self), Arc::clone(&visit));
         tokio::spawn(async move { exit.count_expired(&counted).await });
-        let deadline = Instant::now() + PROOF;
         let mut leaving = self.leaving.subscribe();
         let mut has_told = false;
         loop {
@@ -334,8 +333,7 @@ impl Exit {
                 },
                 () = told(&mut leaving), if !has_told => {
                     has_told = true;
-                    // A connection that is gone is noticed above.
-                    let _ = visit.session.leave().await;
+                    visit.session.leave();
                 }
                 () = nobody(&visit.guest, deadline) => {
                     let reason = "nobody proved who this is";
@@ -361,9 +359,11 @@ impl Exit {
     }
 
     /// Answers a request, whatever it is.
-    async fn answer(&self, visit: &Visit, outgoing: Outgoing, mut incoming: Incoming) {
+    async fn answer(&self, visit: &Visit, mut outgoing: Outgoing, mut incoming: Incoming) {
         let Ok(head) = timeout(HEAD, incoming.head()).await else {
-            return;
+            // Nothing was done for it: RFC 9114, section 4.1.1.
+            outgoing.reset(Code::REQUEST_REJECTED);
+            return incoming.stop(Code::REQUEST_REJECTED);
         };
         let read = head.and_then(|head| {
             let request = Request::from_fields(head);
@@ -371,11 +371,11 @@ impl Exit {
         });
         let request = match read {
             Ok(request) => request,
-            Err(broken) => {
-                let mut outgoing = outgoing;
-                return outgoing.reset(broken.code());
-            }
+            Err(broken) => return outgoing.reset(broken.code()),
         };
+        if !matches!(request.line, RequestLine::Extended { .. }) {
+            visit.session.without_datagrams(&mut incoming);
+        }
         if let Err(broken) = self.serve(visit, request, outgoing, incoming).await {
             tracing::debug!("a request ended early: {broken}");
         }

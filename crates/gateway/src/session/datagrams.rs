@@ -5,6 +5,7 @@
 
 use super::close;
 use anabranch_masque::datagram::{put_stream, split_stream, stream_size};
+use anabranch_masque::{Code, Error};
 use anabranch_net::engine::ReceivedDatagram;
 use anabranch_net::error::SendDatagramError;
 use anabranch_net::{Connection, DatagramOptions};
@@ -70,18 +71,27 @@ impl Queue {
     }
 }
 
-/// The requests of a connection that take datagrams.
+/// What becomes of datagrams for a request.
+#[derive(Debug)]
+enum Taker {
+    /// They wait here until they are read.
+    Queue(Arc<Queue>),
+    /// The request has none: it is told that one came.
+    Nobody(Arc<Notify>),
+}
+
+/// The requests of a connection, by the number of their streams.
 #[derive(Debug, Default)]
 pub(super) struct Hub {
-    queues: Mutex<HashMap<u64, Arc<Queue>>>,
+    takers: Mutex<HashMap<u64, Taker>>,
     /// Bytes that wait in all queues.
     bytes: AtomicUsize,
     delays: Mutex<Looked>,
 }
 
 impl Hub {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Queue>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Taker>> {
+        self.takers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a datagram behind those that wait already, and drops the oldest of them if there are
@@ -111,7 +121,8 @@ impl Hub {
     /// The datagrams for and from a request on this stream, until they are dropped.
     pub(super) fn open(self: &Arc<Self>, connection: &Connection, stream: u64) -> Datagrams {
         let queue = Arc::<Queue>::default();
-        self.lock().insert(stream, Arc::clone(&queue));
+        let taker = Taker::Queue(Arc::clone(&queue));
+        self.lock().insert(stream, taker);
         Datagrams {
             stream,
             connection: connection.clone(),
@@ -119,22 +130,61 @@ impl Hub {
             queue,
         }
     }
+
+    /// From now on a datagram for the request on this stream is against the rules.
+    pub(super) fn refuse(self: &Arc<Self>, stream: u64) -> NoDatagrams {
+        let came = Arc::<Notify>::default();
+        let taker = Taker::Nobody(Arc::clone(&came));
+        self.lock().insert(stream, taker);
+        NoDatagrams {
+            stream,
+            hub: Arc::clone(self),
+            came,
+        }
+    }
+}
+
+/// A request that has no datagrams, until it is dropped.
+#[derive(Debug)]
+pub(super) struct NoDatagrams {
+    stream: u64,
+    hub: Arc<Hub>,
+    came: Arc<Notify>,
+}
+
+impl NoDatagrams {
+    /// Waits until a datagram comes all the same. RFC 9297, section 2: the request is ended.
+    pub(super) async fn broken(&self) -> Error {
+        self.came.notified().await;
+        Error::Stream {
+            code: Code::DATAGRAM_ERROR,
+            reason: "a datagram for a request that has none",
+        }
+    }
+}
+
+impl Drop for NoDatagrams {
+    fn drop(&mut self) {
+        self.hub.lock().remove(&self.stream);
+    }
 }
 
 /// Hands out what the connection receives, until it ends.
 pub(super) async fn deliver(connection: Connection, hub: Arc<Hub>) {
     let mut batch: Vec<ReceivedDatagram> = Vec::with_capacity(BATCH);
     while connection.read_datagrams(BATCH, &mut batch).await.is_ok() {
-        let queues = hub.lock();
+        let takers = hub.lock();
         for ReceivedDatagram { path, data } in batch.drain(..) {
             match split_stream(data) {
-                Ok((stream, bytes)) => {
-                    // Those for requests that have ended, or not begun, are dropped.
-                    if let Some(queue) = queues.get(&stream) {
+                Ok((stream, bytes)) => match takers.get(&stream) {
+                    Some(Taker::Queue(queue)) => {
                         let path = Some(path);
                         hub.push(queue, Arrived { path, bytes });
                     }
-                }
+                    Some(Taker::Nobody(came)) => came.notify_one(),
+                    // Those for requests that have ended, or not begun, are dropped.
+                    None => {}
+                },
                 Err(error) => return close(&connection, error.code(), error.reason()),
             }
         }
