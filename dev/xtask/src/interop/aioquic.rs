@@ -6,15 +6,19 @@ use super::install::{self, Installed};
 use super::{Peer, Shop};
 use std::process::Command;
 
+/// Its version.
+pub(crate) const AIOQUIC: &str = "1.7.2";
+
 pub(crate) const PEER: Peer = Peer {
     name: "aioquic",
-    version: "1.7.2",
+    version: AIOQUIC,
     is_required: true,
     install,
     cases,
 };
 
-fn install(shop: &Shop) -> Result<Installed, String> {
+/// Into the environment that all peers in Python share.
+pub(crate) fn install(shop: &Shop) -> Result<Installed, String> {
     let python = install::python(shop)?;
     let pins = shop.peers.join("aioquic/requirements.txt");
     install::once(shop, &pins, || {

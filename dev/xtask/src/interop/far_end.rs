@@ -17,7 +17,7 @@ pub(crate) struct FarEnd {
     /// It lets one client in.
     pub(crate) invitation: String,
     // Ended before the folder of its socket goes.
-    _running: Running,
+    running: Running,
     sockets: Folder,
 }
 
@@ -26,6 +26,21 @@ impl FarEnd {
     pub(crate) fn start(bench: &Bench<'_>, options: &[&str]) -> Result<Self, String> {
         let command = Command::new(&bench.ours.anabranch);
         Self::start_by(bench, command, free(1)?, options)
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.running.process()
+    }
+
+    /// Of its key, as its URL has it.
+    pub(crate) fn pin(&self) -> Result<String, String> {
+        let said = self.running.said();
+        let url = said
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split_once('@'));
+        let pin = url.map(|(pin, _)| pin.to_owned());
+        pin.ok_or("our far end says no pin".to_owned())
     }
 
     /// The credential that it prints for a client which cannot use the invitation.
@@ -67,7 +82,7 @@ impl FarEnd {
                 return Ok(Self {
                     address,
                     invitation: invitation.to_owned(),
-                    _running: running,
+                    running,
                     sockets,
                 });
             }

@@ -12,6 +12,7 @@ mod cases;
 mod connect_ip_go;
 mod curl;
 mod far_end;
+mod hostile;
 mod install;
 mod links;
 mod masque_go;
@@ -63,6 +64,7 @@ impl Shop {
 const PEERS: &[Peer] = &[
     picoquic::PEER,
     aioquic::PEER,
+    hostile::PEER,
     quic_go::PEER,
     ngtcp2::PEER,
     curl::PEER,

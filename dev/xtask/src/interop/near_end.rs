@@ -56,16 +56,39 @@ impl NearEnd {
         ca: &Path,
         options: &[&str],
     ) -> Result<Self, String> {
-        let sockets = Folder::new("near", 0)?;
         command
-            .args(["tunnel", "join", url, "--listen", "127.0.0.1:0"])
+            .args(["tunnel", "join", url])
             .arg("--ca")
             .arg(ca)
+            .args(options);
+        Self::run(bench, 0, &mut command)
+    }
+
+    /// One of several, by its number.
+    pub(crate) fn begin_another(bench: &Bench<'_>, number: u16, url: &str) -> Result<Self, String> {
+        let mut command = Command::new(&bench.ours.anabranch);
+        command.args(["tunnel", "join", url]);
+        // Others are known by their pin.
+        if url.starts_with("https:") {
+            command.arg("--ca").arg(&bench.ours.cert);
+        }
+        Self::run(bench, number, &mut command)
+    }
+
+    fn run(bench: &Bench<'_>, number: u16, command: &mut Command) -> Result<Self, String> {
+        let sockets = Folder::new("near", number)?;
+        let mut name = "our-near-end".to_owned();
+        let mut state = bench.root.clone();
+        if number > 0 {
+            name = format!("{name}-{number}");
+            state.push(&name);
+        }
+        command
+            .args(["--listen", "127.0.0.1:0"])
             .arg("--state")
-            .arg(&bench.root)
-            .args(options)
+            .arg(state)
             .env("XDG_RUNTIME_DIR", sockets.path());
-        let mut running = bench.start("our-near-end", &mut command)?;
+        let mut running = bench.start(&name, command)?;
         running.tells(SERVES)?;
         let told = running.told();
         let mut lines = told.lines();
@@ -75,6 +98,11 @@ impl NearEnd {
             running,
             sockets,
         })
+    }
+
+    /// Where it serves hosts, and its process.
+    pub(crate) fn port_and_process(&self) -> String {
+        format!("{} {}", self.proxy.port(), self.running.process())
     }
 
     /// Waits until it says this.

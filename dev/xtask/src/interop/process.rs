@@ -46,6 +46,11 @@ impl Running {
         })
     }
 
+    /// Its number.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until it has bound this address. Trying to bind it here would take it from the server.
     pub(crate) fn listens(&mut self, address: SocketAddr) -> Result<(), String> {
         let until = Instant::now() + START;
