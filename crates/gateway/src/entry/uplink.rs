@@ -21,6 +21,7 @@ use anabranch_net::engine::ConnectionError;
 use anabranch_net::{Connection, PathManager};
 use anabranch_tunnel::Treatment;
 use anabranch_tunnel::links::{Cap, Harm, Level, Then, Used};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -37,6 +38,9 @@ const WELCOME: Duration = Duration::from_secs(10);
 /// Time before a connection that broke is made again, at first and at most.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Connections that may stand beside the newest one because their far ends are leaving: each has
+/// sockets of its own.
+const MOST_LEAVING: usize = 3;
 /// A connection that lasted this long was a good one: the next pause is short.
 const GOOD: Duration = Duration::from_secs(10);
 
@@ -252,6 +256,7 @@ impl Uplink {
             Err(failed) => return failed,
         };
         let (mut pause, mut told, mut number) = (PAUSE, String::new(), 0);
+        let mut leaving = VecDeque::new();
         loop {
             number += 1;
             match self.connect(&mut known, number).await {
@@ -260,7 +265,9 @@ impl Uplink {
                     told.clear();
                     let since = up.since;
                     self.state.send_replace(Some(up.clone()));
-                    self.until_over(up).await;
+                    if let Some(left) = self.until_over(up).await {
+                        leave_beside(&mut leaving, left);
+                    }
                     if since.elapsed() >= GOOD {
                         pause = PAUSE;
                     }
@@ -279,21 +286,25 @@ impl Uplink {
         }
     }
 
-    /// Waits until another connection is needed: this one ended, or its far end is leaving.
-    async fn until_over(&self, up: Up) {
+    /// Waits until another connection is needed: this one ended, or its far end is leaving. That
+    /// one is returned.
+    async fn until_over(&self, up: Up) -> Option<Connection> {
         let connection = up.session.connection().clone();
         tokio::select! {
             reason = connection.closed() => {
                 self.state.send_replace(None);
                 self.tell(&News::Lost(reason));
+                None
             }
             () = up.session.left() => {
                 self.tell(&News::Leaving);
-                // Its paths are managed until the far end closes it.
+                let left = connection.clone();
+                // Its paths are managed until it is closed.
                 tokio::spawn(async move {
                     connection.closed().await;
                     drop(up);
                 });
+                Some(left)
             }
         }
     }
@@ -440,6 +451,18 @@ impl Uplink {
                 "the entry was stopped",
             );
         }
+    }
+}
+
+/// One more connection stands until its far end closes it; the oldest one no longer, if there are
+/// too many.
+fn leave_beside(leaving: &mut VecDeque<Connection>, left: Connection) {
+    leaving.retain(|connection| connection.close_reason().is_none());
+    leaving.push_back(left);
+    if leaving.len() > MOST_LEAVING
+        && let Some(oldest) = leaving.pop_front()
+    {
+        close(&oldest, Code::NO_ERROR, "other far ends were left since");
     }
 }
 

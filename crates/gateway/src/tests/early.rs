@@ -120,7 +120,11 @@ async fn attend(
     Ok(false)
 }
 
-async fn near_to(remotes: Vec<SocketAddr>, identity: &Identity, state: &TempDir) -> Near {
+pub(super) async fn near_to(
+    remotes: Vec<SocketAddr>,
+    identity: &Identity,
+    state: &TempDir,
+) -> Near {
     let fingerprint = identity.fingerprint();
     let entrance = Entrance::Exit(Invited {
         kept: Kept::in_directory(state.path()),

@@ -1,8 +1,10 @@
 //! Rules that hold for a whole connection, or for requests of any kind.
 
+use super::early::near_to;
 use super::*;
 use crate::session::datagrams::Sequence;
 use anabranch_tunnel::Treatment;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 #[tokio::test]
@@ -77,4 +79,50 @@ async fn who_allows_no_streams_loses_the_connection_in_time() {
     assert!(matches!(started, Err(Broken::Ended)), "{started:?}");
     let closed = timeout(END, client.closed()).await.expect("an end");
     assert_eq!(code(&closed), Some(Code::EXCESSIVE_LOAD.0));
+}
+
+/// Says on each connection that it is leaving, and closes none; hands the connections over.
+fn leaving_far_end(identity: &Identity) -> (Vec<SocketAddr>, mpsc::UnboundedReceiver<Connection>) {
+    let tls = identity.server(&["localhost"]).unwrap();
+    let config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
+    let endpoint = Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap();
+    let (remotes, (told, heard)) = (endpoint.local_addrs(), mpsc::unbounded_channel());
+    tokio::spawn(async move {
+        let mut sessions = Vec::new();
+        loop {
+            let connection = endpoint.accept().await.unwrap();
+            let _ = told.send(connection.clone());
+            let session = Session::start(connection, Settings::OURS).await.unwrap();
+            let (outgoing, mut incoming) = session.accept().await.unwrap();
+            incoming.head().await.unwrap();
+            outgoing
+                .answer(incoming, &Response::new(200))
+                .await
+                .unwrap();
+            session.leave();
+            sessions.push(session);
+        }
+    });
+    (remotes, heard)
+}
+
+#[tokio::test]
+async fn of_far_ends_that_leave_and_close_nothing_the_oldest_is_closed() {
+    let identity = Identity::generate().unwrap();
+    let (remotes, mut connections) = leaving_far_end(&identity);
+    let state = tempfile::tempdir().unwrap();
+    let _near = near_to(remotes, &identity, &state).await;
+    let mut next = async || {
+        let next = timeout(END, connections.recv()).await;
+        next.expect("it connects again").unwrap()
+    };
+    let first = next().await;
+    let second = next().await;
+    for _ in ["third", "fourth"] {
+        assert!(first.close_reason().is_none());
+        next().await;
+    }
+    let closed = timeout(END, first.closed()).await.expect("an end");
+    assert_eq!(code(&closed), Some(Code::NO_ERROR.0));
+    assert!(second.close_reason().is_none());
 }

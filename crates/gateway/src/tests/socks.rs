@@ -1,5 +1,6 @@
 //! UDP by SOCKS5, through an entry and an exit.
 
+use super::classes::why;
 use super::udp::echo;
 use super::*;
 use crate::entry::{Entrance, Entry, Far, Invited, News};
@@ -232,7 +233,13 @@ async fn fragments_are_dropped_and_counted() {
     let crate::status::Status::Near(shown) = near.entry.status().await else {
         panic!("an entry is the near end");
     };
-    assert_eq!(shown.datagrams.dropped, 1);
+    // An answer that was sent again although it had come is dropped, too.
+    let again = why(&near, &target).await.datagrams.unwrap().copies;
+    let dropped = shown.datagrams.dropped;
+    assert!(
+        (1..=1 + again).contains(&dropped),
+        "{dropped}, {again} again"
+    );
     assert!(shown.datagrams.up >= 1 && shown.datagrams.down >= 1);
     let client = &place.exit.clients()[0];
     assert!(client.datagrams.up >= 1 && client.datagrams.down >= 1);
