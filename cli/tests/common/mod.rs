@@ -17,6 +17,7 @@ pub mod ending;
 pub mod figures;
 pub mod files;
 pub mod observer;
+pub mod packets;
 pub mod process;
 pub mod stage;
 pub mod translator;
