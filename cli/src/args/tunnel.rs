@@ -210,6 +210,9 @@ pub(crate) enum Tunnel {
         /// That of a far end
         #[arg(long, conflicts_with = "keep")]
         exit: bool,
+        /// Undo nothing as long as this one is there, and another process may take over
+        #[arg(long)]
+        device: Option<String>,
     },
 }
 

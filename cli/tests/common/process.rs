@@ -35,13 +35,18 @@ pub struct Ended {
 impl Process {
     /// Starts a program. What it prints goes to files in `directory`.
     pub fn start(command: &mut Command, directory: &TempDir) -> Self {
+        Self::start_with(command, Stdio::null(), directory)
+    }
+
+    /// The same, with this as its input.
+    pub fn start_with(command: &mut Command, input: Stdio, directory: &TempDir) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let file = |kind: &str| directory.path().join(format!("{number}.{kind}"));
         let (stdout, stderr) = (file("out"), file("err"));
         let create = |path: &Path| File::create(path).expect("a file");
         command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(create(&stdout))
             .stderr(create(&stderr));
         let started = Instant::now();

@@ -7,11 +7,16 @@
 //! tunnel down ── connects to the lock ──────> guard: tells the node to end
 //! ```
 //! The lock is a name of the network namespace, which the kernel frees with the process.
+//!
+//! A node that hands its device to somebody who keeps it may be followed by another one, which
+//! needs all that. So its guard gives the lock back and waits for as long as the device is there,
+//! and leaves everything to whoever takes the lock meanwhile.
 
 use crate::entry::capture;
 use crate::exit::ip;
+use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{geteuid, getppid};
+use nix::unistd::{Pid, geteuid, getppid};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -19,7 +24,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
@@ -32,6 +37,9 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// How long a guard that was left alone may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
+/// How long what the next process needs may wait for it. Names that it looks up before it starts
+/// may be among what is blocked meanwhile.
+const SUCCESSION: Duration = Duration::from_secs(20);
 
 const READY: &str = "ready";
 const BUSY: &str = "busy";
@@ -176,40 +184,106 @@ impl Guard {
         if *self.ended.borrow() {
             return false;
         }
-        // One byte: nothing is under way any more.
-        let _ = self.input.write_all(b".");
+        self.say_done();
         drop(self.input);
         let ended = self.ended.wait_for(|ended| *ended);
         timeout(PATIENCE, ended).await.is_ok()
     }
+
+    /// Leaves it behind: it undoes everything unless another process takes over what there is.
+    pub(crate) fn leave(mut self) {
+        self.say_done();
+    }
+
+    /// One byte: nothing is under way any more.
+    fn say_done(&mut self) {
+        let _ = self.input.write_all(b".");
+    }
 }
 
-/// What the guard does. With `keep`, the table stays and blocks what was captured.
+/// What ends a node, and by that its guard. Whoever sends one to a guard as well ends all processes
+/// of a service, and waits for each.
+struct Signals([Option<unix::Signal>; 3]);
+
+impl Signals {
+    fn hear() -> Self {
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ];
+        // One that cannot be heard ends this process.
+        Self(kinds.map(|kind| unix::signal(kind).ok()))
+    }
+
+    /// Waits for one, or one that came before.
+    async fn heard(&mut self) {
+        let [first, second, third] = &mut self.0;
+        let heard = async |signal: &mut Option<unix::Signal>| match signal {
+            Some(signal) => drop(signal.recv().await),
+            None => std::future::pending().await,
+        };
+        tokio::select! {
+            () = heard(first) => {}
+            () = heard(second) => {}
+            () = heard(third) => {}
+        }
+    }
+}
+
+/// What the guard does. With `keep`, the table stays and blocks what was captured. `device` is the
+/// one that the node hands to somebody who keeps it.
 ///
 /// # Errors
 ///
 /// Not everything was undone.
-pub async fn guard(duty: Duty, keep: bool) -> Result<(), GuardError> {
+pub async fn guard(duty: Duty, keep: bool, device: Option<&str>) -> Result<(), GuardError> {
     let failed = |error: io::Error| GuardError::Failed(error.to_string());
     // These end the node, and the end of that ends this.
-    let kinds = [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ];
-    let _ignored = kinds.map(signal);
+    let mut signals = Signals::hear();
     let parent = getppid();
     let Some(Lock(lock)) = Lock::wait(duty).await else {
         return say(BUSY).map_err(failed);
     };
     let lock = tokio::net::UnixListener::from_std(lock).map_err(failed)?;
     say(READY).map_err(failed)?;
+    let was_killed = outlive(parent, &lock).await;
+    if keep {
+        return Ok(());
+    }
+    let lock = match device.filter(|device| is_there(device)) {
+        None => lock,
+        Some(device) => {
+            drop(lock);
+            tokio::select! {
+                () = succeeded(duty) => return Ok(()),
+                () = is_gone(device) => {}
+                () = signals.heard() => {}
+                () = sleep(SUCCESSION) => {}
+            }
+            let Some(Lock(lock)) = Lock::wait(duty).await else {
+                return Ok(());
+            };
+            tokio::net::UnixListener::from_std(lock).map_err(failed)?
+        }
+    };
+    duty.undo().await?;
+    if was_killed {
+        sleep(SETTLE).await;
+        duty.undo().await?;
+    }
+    drop(lock);
+    Ok(())
+}
+
+/// Waits for the end of the node; returns whether it was killed.
+async fn outlive(parent: Pid, lock: &tokio::net::UnixListener) -> bool {
     let mut input = tokio::io::stdin();
     let mut byte = [0];
-    let count = loop {
+    loop {
         tokio::select! {
-            count = input.read(&mut byte) => break count.unwrap_or(0),
-            asked = Lock::asked(&lock) => match asked {
+            count = input.read(&mut byte) => return count.unwrap_or(0) == 0,
+            asked = Lock::asked(lock) => match asked {
                 // Another process has its number if it has ended.
                 Ok(()) if getppid() == parent => drop(kill(parent, Signal::SIGTERM)),
                 Ok(()) => {}
@@ -219,16 +293,24 @@ pub async fn guard(duty: Duty, keep: bool) -> Result<(), GuardError> {
                 }
             },
         }
-    };
-    if keep {
-        return Ok(());
     }
-    duty.undo().await?;
-    if count == 0 {
-        sleep(SETTLE).await;
-        duty.undo().await?;
+}
+
+fn is_there(device: &str) -> bool {
+    if_nametoindex(device).is_ok()
+}
+
+async fn is_gone(device: &str) {
+    while is_there(device) {
+        sleep(POLL).await;
     }
-    Ok(())
+}
+
+/// Waits until another guard has the lock.
+async fn succeeded(duty: Duty) {
+    while Lock::take(duty).is_ok() {
+        sleep(POLL).await;
+    }
 }
 
 fn say(word: &str) -> io::Result<()> {

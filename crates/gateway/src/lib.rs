@@ -38,6 +38,7 @@ use std::time::Duration;
 
 pub use entry::Entry;
 pub use exit::Exit;
+pub use ip::keeper::Keeper;
 
 /// Where a client shows who it is before it asks for anything.
 const JOIN_PATH: &str = "/.well-known/anabranch/tunnel";

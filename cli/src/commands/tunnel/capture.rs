@@ -1,5 +1,7 @@
 //! `--capture` of `anabranch tunnel join`, and `anabranch tunnel down`.
 
+use super::keeping::{self, Keeping};
+use super::{guard_command, ip};
 use crate::args::tunnel::Join;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -51,7 +53,8 @@ pub(super) async fn start(
         far_end: far_end.remotes.iter().map(SocketAddr::ip).collect(),
         kill_switch: args.kill_switch,
     };
-    let started = Capture::start(&wanted, carried, super::guard_command(&[])).await;
+    let kept = keeping::is_there().then(|| ip::name(args));
+    let started = Capture::start(&wanted, carried, guard_command(&[], kept)).await;
     started.map_err(|error| failure(&error))
 }
 
@@ -71,9 +74,11 @@ pub(super) async fn unguarded(capture: Option<&mut Capture>) -> Failure {
         .hint("without it a crash would leave hosts without a network: join again")
 }
 
-/// Ends it.
-pub(super) async fn stop(capture: Capture, args: &Join, quiet: bool) {
-    if let Err(error) = capture.stop().await {
+/// Ends it, or leaves it to the next process if the device is kept for that.
+pub(super) async fn stop(capture: Capture, args: &Join, keeping: &Keeping, quiet: bool) {
+    if keeping.holds() {
+        capture.leave().await;
+    } else if let Err(error) = capture.stop().await {
         let failure = failure(&error).hint_if_none("sudo anabranch tunnel down");
         failure.tell_of("capture may not be undone");
     }

@@ -1,16 +1,19 @@
 //! `--ip` of `anabranch tunnel serve`, and `--tun` of `anabranch tunnel join`.
 
 use super::guard_command;
+use super::keeping::{self, Keeping};
 use crate::args::tunnel::{Join, Serve};
 use crate::failure::{Failure, Outcome};
 use anabranch_gateway::entry::ip::{DEVICE, Tun, TunError};
-use anabranch_gateway::exit::ip::{IpError, Network, Pools, Undo};
+use anabranch_gateway::exit::ip::{self, IpError, Network, Pools, Undo};
+use std::sync::Arc;
 
 /// Makes the network of the clients, if the command line wants one.
-pub(super) async fn start(args: &Serve) -> Outcome<Option<(Network, Undo)>> {
+pub(super) async fn start(args: &Serve, keeping: &Keeping) -> Outcome<Option<(Network, Undo)>> {
     let pools = Pools::new(&args.ip).map_err(Failure::usage)?;
     let Some(pools) = pools else { return Ok(None) };
-    let started = Network::start(pools, guard_command(&["--exit"])).await;
+    let guard = guard_command(&["--exit"], keeping::is_there().then_some(ip::DEVICE));
+    let started = Network::start(pools, guard, keeping).await;
     started.map(Some).map_err(|error| failure(&error))
 }
 
@@ -34,7 +37,10 @@ pub(super) async fn unguarded(undo: Option<&mut Undo>) -> Failure {
 }
 
 /// Undoes it.
-pub(super) async fn stop(undo: Undo) {
+pub(super) async fn stop(undo: Undo, keeping: &Keeping) {
+    if keeping.holds() {
+        return undo.leave();
+    }
     if let Err(error) = undo.undo().await {
         let failure = failure(&error).hint_if_none("nft delete table inet anabranch-exit");
         failure.tell_of("--ip may not be undone");
@@ -65,13 +71,23 @@ fn failure(error: &IpError) -> Failure {
     }
 }
 
+/// Whether a near end needs a device.
+pub(super) fn is_wanted(args: &Join) -> bool {
+    args.tun.is_some() || !args.capture.is_empty()
+}
+
+/// What that is called.
+pub(super) fn name(args: &Join) -> &str {
+    args.tun.as_deref().unwrap_or(DEVICE)
+}
+
 /// The device of a near end that needs one.
-pub(super) fn device(args: &Join) -> Outcome<Option<Tun>> {
-    if args.tun.is_none() && args.capture.is_empty() {
+pub(super) async fn device(args: &Join, keeping: &Arc<Keeping>) -> Outcome<Option<Tun>> {
+    if !is_wanted(args) {
         return Ok(None);
     }
-    let name = args.tun.as_deref().unwrap_or(DEVICE);
-    let made = Tun::new(name, args.tun.is_some());
+    let keeper = Arc::clone(keeping);
+    let made = Tun::new(name(args), args.tun.is_some(), keeper).await;
     made.map(Some).map_err(|error| match error {
         TunError::Rights => Failure::usage(error).hint("sudo anabranch tunnel join URL --tun"),
         TunError::Name(_) => Failure::usage(error),

@@ -1,6 +1,7 @@
 //! `anabranch tunnel join`: the near end.
 
 use super::file::{Faults, Settings};
+use super::keeping::{self, Keeping};
 use super::reload::{self, Reloaded, Reloading};
 use super::{answer, capture, control, directory, ip, metrics, name, sending, service};
 use crate::args::tunnel::Join;
@@ -38,6 +39,7 @@ pub(super) async fn run(
     reloading: Option<Reloading<'_>>,
 ) -> Outcome {
     raise_file_limit();
+    let keeping = Keeping::open(ip::is_wanted(args).then_some(keeping::NEAR));
     let mut interrupted = pin!(interrupted());
     let url = args.far_end()?;
     let far_end = if args.capture.is_empty() {
@@ -59,7 +61,7 @@ pub(super) async fn run(
     let mut entry = entry.with_links(Arc::clone(&line.links));
     entry.set_classes(Classes::new(args.classes.clone()));
     let mut capturing = None;
-    if let Some(tun) = ip::device(args)? {
+    if let Some(tun) = ip::device(args, &keeping).await? {
         if let Some(far_end) = &far_end {
             let (capture, doors) = capture::start(args, far_end, tun.carried()).await?;
             entry = entry.with_doors(doors);
@@ -94,7 +96,7 @@ pub(super) async fn run(
     line.links.save();
     endpoint.say_goodbye().await;
     if let Some(capturing) = capturing {
-        capture::stop(capturing, args, quiet).await;
+        capture::stop(capturing, args, &keeping, quiet).await;
     }
     ended
 }

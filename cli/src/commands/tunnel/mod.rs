@@ -8,6 +8,7 @@ mod fleet;
 mod flows;
 mod ip;
 mod join;
+mod keeping;
 mod metrics;
 mod paths;
 mod reload;
@@ -38,7 +39,7 @@ pub(crate) async fn run(command: &Tunnel, names: &Names, quiet: bool) -> Outcome
         Tunnel::Up { file } => configuration::up(file, names, quiet).await,
         Tunnel::Reload(node) => ask::reload(node).await,
         Tunnel::Down => capture::down().await,
-        Tunnel::Guard { keep, exit } => guard(*keep, *exit).await,
+        Tunnel::Guard { keep, exit, device } => guard(*keep, *exit, device.as_deref()).await,
         Tunnel::Status(args) => ask::status(args).await,
         Tunnel::Paths(args) => paths::run(args).await,
         Tunnel::Flows(args) => flows::list(args).await,
@@ -50,17 +51,20 @@ pub(crate) async fn run(command: &Tunnel, names: &Names, quiet: bool) -> Outcome
 }
 
 /// Runs the process that undoes what a node has changed of this machine.
-async fn guard(keep: bool, exit: bool) -> Outcome {
+async fn guard(keep: bool, exit: bool, device: Option<&str>) -> Outcome {
     let duty = if exit { Duty::Exit } else { Duty::Capture };
-    let done = anabranch_gateway::guard::guard(duty, keep).await;
+    let done = anabranch_gateway::guard::guard(duty, keep, device).await;
     done.map_err(|error| Failure::failed(format!("not everything is undone: {error}")))
 }
 
-/// A process that runs it, when it is started.
-fn guard_command(options: &[&str]) -> Command {
+/// A process that runs it, when it is started. This device is kept by a manager of services.
+fn guard_command(options: &[&str], kept: Option<&str>) -> Command {
     // The program that runs, even if its file was replaced meanwhile.
     let mut guard = Command::new("/proc/self/exe");
     guard.args(["tunnel", "guard"]).args(options);
+    if let Some(device) = kept {
+        guard.args(["--device", device]);
+    }
     guard
 }
 

@@ -1,5 +1,6 @@
 //! `anabranch tunnel serve`: the far end.
 
+use super::keeping::{self, Keeping};
 use super::reload::{self, Reloading};
 use super::{answer, control, directory, fleet, ip, metrics, name, sending, service};
 use crate::args::tunnel::Serve;
@@ -38,6 +39,7 @@ pub(super) async fn run(
     reloading: Option<Reloading<'_>>,
 ) -> Outcome {
     raise_file_limit();
+    let keeping = Keeping::open((!args.ip.is_empty()).then_some(keeping::FAR));
     let directory = directory(&args.place)?;
     let store = Store::open(&directory).map_err(usage)?;
     let (endpoint, pin) = endpoint(args, names, &directory)?;
@@ -52,7 +54,7 @@ pub(super) async fn run(
     };
     let mut exit = Exit::new(store, permissions, &name(args.name.as_deref()));
     let mut undo = None;
-    if let Some((network, undoing)) = ip::start(args).await? {
+    if let Some((network, undoing)) = ip::start(args, &keeping).await? {
         exit = exit.with_network(network);
         undo = Some(undoing);
     }
@@ -92,7 +94,7 @@ pub(super) async fn run(
     let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     exit.record().await;
     if let Some(undo) = undo {
-        ip::stop(undo).await;
+        ip::stop(undo, &keeping).await;
     }
     ended
 }

@@ -12,6 +12,7 @@
 use super::Entry;
 use super::uplink::{Granted, News, Up};
 use crate::ip::device::{self, Device, PACKET};
+use crate::ip::keeper::Keeper;
 use crate::ip::kernel::{self, CAP_NET_ADMIN, IP_TABLE, Kernel, Route};
 use crate::ip::room::Room;
 use crate::ip::{LEAST_V6, forwarded, is_forwarded};
@@ -26,15 +27,19 @@ use anabranch_proto::wire::Side;
 use bytes::Bytes;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The device's name, unless told otherwise.
 pub const DEVICE: &str = "anabranch";
 /// Time before a request that ended, or was refused, is made again.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How long a far end may take to say which addresses are ours, until it has said none.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Time before a device is read again that gave an error.
 const RESUME: Duration = Duration::from_millis(200);
 /// The device's MTU before it is known.
@@ -79,11 +84,11 @@ impl Carried {
     }
 }
 
-/// What the far end has told.
+/// What the far end has told. Until it has, what there is stays as it is.
 #[derive(Debug, Clone, Default)]
 struct Told {
-    addresses: Vec<IpAddr>,
-    routes: Vec<Prefix>,
+    addresses: Option<Vec<IpAddr>>,
+    routes: Option<Vec<Prefix>>,
 }
 
 impl Told {
@@ -94,18 +99,18 @@ impl Told {
         let ips = hosts.map(|one| one.prefix.address());
         let ips: Vec<IpAddr> = ips.filter(|ip| is_forwarded(*ip)).collect();
         let first = |is_v4: bool| ips.iter().copied().find(|ip| ip.is_ipv4() == is_v4);
-        self.addresses = first(true).into_iter().chain(first(false)).collect();
+        self.addresses = Some(first(true).into_iter().chain(first(false)).collect());
     }
 
     /// Takes a list of routes, which is the whole list. The kernel's routes know no protocols.
     fn advertised(&mut self, routes: &Routes) {
         let ranges = routes.ranges().iter().filter(|one| one.protocol() == 0);
         let prefixes = ranges.flat_map(AddressRange::prefixes);
-        self.routes = prefixes.take(MAX_ROUTES).collect();
+        self.routes = Some(prefixes.take(MAX_ROUTES).collect());
     }
 }
 
-/// The device, which is made when it is needed first.
+/// The device, which is made when it is needed first, unless it was kept of an earlier process.
 #[derive(Debug)]
 pub struct Tun {
     name: String,
@@ -116,15 +121,25 @@ pub struct Tun {
     carried: watch::Sender<Carried>,
     /// Routes that were added.
     routes: Mutex<Vec<Prefix>>,
+    /// How long packets were last; 0 if nobody knows.
+    mtu: AtomicU16,
+    /// Whether anybody was told what is carried.
+    is_told: AtomicBool,
+    keeper: Arc<dyn Keeper>,
 }
 
 impl Tun {
-    /// Prepares a device of this name; creates it now if `is_asked_for`.
+    /// Prepares a device of this name, and creates it now if `is_asked_for`. The one that `keeper`
+    /// has is used as it is, if it fits.
     ///
     /// # Errors
     ///
     /// The name is not valid, the process may not change networks, or the kernel refuses.
-    pub fn new(name: &str, is_asked_for: bool) -> Result<Self, TunError> {
+    pub async fn new(
+        name: &str,
+        is_asked_for: bool,
+        keeper: Arc<dyn Keeper>,
+    ) -> Result<Self, TunError> {
         Self::check_name(name)?;
         if kernel::rights() & CAP_NET_ADMIN == 0 {
             return Err(TunError::Rights);
@@ -137,11 +152,37 @@ impl Tun {
             kernel: Kernel::open().map_err(failed)?,
             carried: watch::Sender::default(),
             routes: Mutex::default(),
+            mtu: AtomicU16::default(),
+            is_told: AtomicBool::default(),
+            keeper,
         };
+        if let Some((device, link)) = Device::kept(name, &tun.kernel, &*tun.keeper).await {
+            tun.take_over(device, link.mtu).await;
+        }
         if is_asked_for {
             tun.device().map_err(failed)?;
         }
         Ok(tun)
+    }
+
+    /// Goes on with what an earlier process has carried, until the far end tells what is ours.
+    async fn take_over(&self, device: Device, mtu: u16) {
+        let found = kernel::addresses(device.index()).await;
+        let found = found.unwrap_or_else(|error| {
+            tracing::warn!("{}: {error}", self.name);
+            Vec::new()
+        });
+        let addresses = found.into_iter().map(|(ip, _)| ip).collect();
+        self.carried.send_replace(Carried {
+            device: self.name.clone(),
+            addresses,
+        });
+        match self.kernel.routes(device.index(), Some(IP_TABLE)).await {
+            Ok(routes) => *self.routes.lock().await = routes,
+            Err(error) => tracing::warn!("{}: {error}", self.name),
+        }
+        self.mtu.store(mtu, Ordering::Relaxed);
+        self.device.get_or_init(|| device);
     }
 
     /// Checks that `name` is a valid device name.
@@ -168,6 +209,7 @@ impl Tun {
         let device = Device::open(&self.name, FIRST_MTU)?;
         // Of what comes back by it, some is for hosts behind this machine.
         device.set("ipv4", "forwarding", "1");
+        self.keeper.keep(device.as_fd());
         Ok(self.device.get_or_init(|| device))
     }
 
@@ -183,13 +225,15 @@ impl Tun {
     /// Sets the device up as the far end has told, for packets of this length at most. Returns
     /// whether that changed what is carried.
     async fn set_up(&self, device: &Device, told: &Told, mtu: u16) -> bool {
+        self.mtu.store(mtu, Ordering::Relaxed);
         // The kernel takes everything of IPv6 from a device that carries too little for it.
-        if let Err(error) = device.set_mtu(mtu.max(LEAST_V4)) {
+        let set = self.kernel.set_mtu(device.index(), mtu.max(LEAST_V4));
+        if let Err(error) = set.await {
             tracing::warn!("{}: {error}", self.name);
         }
         let has_room = |ip: &IpAddr| ip.is_ipv4() || mtu >= LEAST_V6;
         let mut addresses = Vec::new();
-        for &ip in told.addresses.iter().filter(|ip| has_room(ip)) {
+        for &ip in told.addresses.iter().flatten().filter(|ip| has_room(ip)) {
             if is_elsewhere(ip, &self.name).await {
                 tracing::warn!("the far end assigns {ip}, which is in a subnet of this machine");
                 continue;
@@ -228,9 +272,10 @@ impl Tun {
             let is_v4 = to.address().is_ipv4();
             addresses.iter().any(|ip| ip.is_ipv4() == is_v4)
         };
-        let wanted = told.routes.iter().copied().filter(has_source);
-        let wanted: Vec<Prefix> = wanted.collect();
         let mut routes = self.routes.lock().await;
+        let wanted = told.routes.as_ref().unwrap_or(&routes);
+        let wanted = wanted.iter().copied().filter(has_source);
+        let wanted: Vec<Prefix> = wanted.collect();
         for to in routes.iter().filter(|to| !wanted.contains(to)) {
             self.kernel.remove_route(route(*to)).await;
         }
@@ -294,7 +339,9 @@ impl Entry {
             ends,
             ..
         } = granted;
-        let room = Room::new(up.session.connection(), ends.0.id(), in_datagrams, agreed);
+        let before = tun.mtu.load(Ordering::Relaxed);
+        let connection = up.session.connection();
+        let room = Room::new(connection, ends.0.id(), in_datagrams, agreed, before);
         let (tells, hears) = watch::channel(Told::default());
         let heed = move |capsule| {
             tells.send_modify(|told| match capsule {
@@ -341,9 +388,13 @@ impl Entry {
         mut hears: watch::Receiver<Told>,
         mut room: Room,
     ) {
+        let heard = hears.wait_for(|told| told.addresses.is_some());
+        let _ = timeout(SILENCE, heard).await;
         loop {
             let told = hears.borrow_and_update().clone();
-            if tun.set_up(device, &told, room.now()).await {
+            let is_new = tun.set_up(device, &told, room.now()).await;
+            let is_first = !tun.is_told.swap(true, Ordering::Relaxed);
+            if is_new || is_first {
                 let Carried { device, addresses } = tun.carried.borrow().clone();
                 if !addresses.is_empty() {
                     self.uplink.say(&News::Packets { device, addresses });
@@ -458,7 +509,8 @@ mod tests {
         ] {
             let mut told = Told::default();
             told.assigned(&assigned(list));
-            let found: Vec<String> = told.addresses.iter().map(ToString::to_string).collect();
+            let found = told.addresses.iter().flatten().map(ToString::to_string);
+            let found: Vec<String> = found.collect();
             assert_eq!(found.join(" "), expected);
         }
     }
@@ -468,13 +520,13 @@ mod tests {
         let mut told = Told::default();
         let all = ["0.0.0.0/0", "::/0"].map(|text| text.parse().unwrap());
         told.advertised(&Routes::of_prefixes(all));
-        assert_eq!(told.routes, all);
+        assert_eq!(told.routes.as_deref(), Some(all.as_slice()));
         let many = (0..200u32).map(|at| {
             let start = IpAddr::from(Ipv4Addr::from_bits((at << 20) + 1));
             let end = IpAddr::from(Ipv4Addr::from_bits((at << 20) + 0xf_fffe));
             AddressRange::new(start, end, 0).unwrap()
         });
         told.advertised(&Routes::new(many.collect()).unwrap());
-        assert_eq!(told.routes.len(), MAX_ROUTES);
+        assert_eq!(told.routes.map(|routes| routes.len()), Some(MAX_ROUTES));
     }
 }

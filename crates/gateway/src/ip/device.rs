@@ -1,15 +1,22 @@
-//! A TUN device: packets from the kernel, and to it. It vanishes with the process, and with it its
-//! addresses and routes.
+//! A TUN device: packets from the kernel, and to it. It vanishes with the last descriptor of it,
+//! which is that of the process unless somebody keeps another, and so do its addresses and routes.
 //!
 //! Offloads are off: the kernel does not join packets of the protocols it always carries, and each
 //! packet has to fit a datagram.
 
+use super::keeper::Keeper;
+use super::kernel::{Kernel, Link};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::stat::{SFlag, fstat, makedev};
+use nix::unistd;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tun_rs::{DeviceBuilder, SyncDevice};
+use tun_rs::DeviceBuilder;
 
 /// Packets that the kernel holds for us. More would be a queue before the first link.
 const QUEUE: u32 = 100;
@@ -25,9 +32,38 @@ pub(crate) fn is_name(name: &str) -> bool {
     is_short && name.chars().all(is_plain) && !matches!(name, "." | ".." | "all" | "default")
 }
 
-/// One that we made.
+/// Why a descriptor that was kept is not that of our device.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfit {
+    /// Something else, such as a file.
+    #[error("it is no TUN device")]
+    NotTun,
+    /// Its device was removed.
+    #[error("its device is gone")]
+    Gone,
+    /// One of another name.
+    #[error("it is the device `{0}`")]
+    Another(String),
+    /// It has frames, headers of its own before packets, or several queues.
+    #[error("`{0}` is a device of another kind")]
+    Kind(String),
+    /// The kernel tells nothing of it.
+    #[error("`{0}`: {1}")]
+    Unknown(String, rtnetlink::Error),
+    /// It cannot be used.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for Unfit {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// One that we made, or that an earlier process has made and somebody has kept.
 pub(crate) struct Device {
-    inner: AsyncFd<SyncDevice>,
+    inner: AsyncFd<OwnedFd>,
     name: String,
     index: u32,
 }
@@ -50,13 +86,55 @@ impl Device {
                 builder.tx_queue_len(QUEUE).offload(false);
             })
             .build_sync()?;
-        device.set_nonblocking(true)?;
         let index = device.if_index()?;
+        Self::new(device.as_fd().try_clone_to_owned()?, name, index)
+    }
+
+    /// Takes over the one that was kept, as it is, if that fits; else it is gone, too.
+    pub(crate) async fn kept(
+        name: &str,
+        kernel: &Kernel,
+        keeper: &dyn Keeper,
+    ) -> Option<(Self, Link)> {
+        let adopted = Self::adopt(keeper.take()?, name, kernel).await;
+        match adopted {
+            Ok(adopted) => {
+                tracing::info!("{name}: taken over from the process before");
+                keeper.took_over();
+                Some(adopted)
+            }
+            Err(unfit) => {
+                keeper.refuse(&unfit.to_string());
+                None
+            }
+        }
+    }
+
+    async fn adopt(kept: OwnedFd, name: &str, kernel: &Kernel) -> Result<(Self, Link), Unfit> {
+        let called = attached(kept.as_fd())?;
+        if called != name {
+            return Err(Unfit::Another(called));
+        }
+        let link = kernel.link(name).await;
+        let link = link.map_err(|error| Unfit::Unknown(called, error))?;
+        let link = link.ok_or(Unfit::Gone)?;
+        if !link.is_plain_tun {
+            return Err(Unfit::Kind(name.into()));
+        }
+        // Somebody may have switched it off meanwhile.
+        let up = kernel.set_up(link.index).await;
+        up.map_err(|error| Unfit::Unknown(name.into(), error))?;
+        Ok((Self::new(kept, name, link.index)?, link))
+    }
+
+    fn new(descriptor: OwnedFd, name: &str, index: u32) -> io::Result<Self> {
+        let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
+        fcntl(&descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         #[allow(
             deprecated,
             reason = "sound where the descriptor stays the same and open, as that of a device does"
         )]
-        let inner = AsyncFd::with_interest(device, Interest::READABLE)?;
+        let inner = AsyncFd::with_interest(descriptor, Interest::READABLE)?;
         let device = Self {
             inner,
             name: name.into(),
@@ -88,19 +166,39 @@ impl Device {
         }
     }
 
-    pub(crate) fn set_mtu(&self, mtu: u16) -> io::Result<()> {
-        self.inner.get_ref().set_mtu(mtu)
-    }
-
     /// Waits for a packet. Can be cancelled without a loss.
     pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let receive = |device: &SyncDevice| device.recv(buffer);
+        let receive = |device: &OwnedFd| Ok(unistd::read(device, buffer)?);
         self.inner.async_io(Interest::READABLE, receive).await
     }
 
     /// Hands a packet to the kernel, or drops it if that takes no more.
     pub(crate) fn send(&self, packet: &[u8]) -> io::Result<()> {
-        self.inner.get_ref().send(packet).map(drop)
+        unistd::write(self.inner.get_ref(), packet)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.get_ref().as_fd()
+    }
+}
+
+/// The name of the device that this is a descriptor of.
+fn attached(descriptor: BorrowedFd<'_>) -> Result<String, Unfit> {
+    // devices.txt of the kernel: /dev/net/tun.
+    const TUN: (u64, u64) = (10, 200);
+    let stat = fstat(descriptor)?;
+    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+    if kind != SFlag::S_IFCHR || stat.st_rdev != makedev(TUN.0, TUN.1) {
+        return Err(Unfit::NotTun);
+    }
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd()))?;
+    let name = told.lines().find_map(|line| line.strip_prefix("iff:"));
+    match name.map(str::trim) {
+        None | Some("") => Err(Unfit::Gone),
+        Some(name) => Ok(name.into()),
     }
 }
 
@@ -125,6 +223,16 @@ mod tests {
             "sixteen-bytes-xx",
         ] {
             assert!(!is_name(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_a_socket_and_a_character_device_are_no_tun_device() {
+        let file = fs::File::open("/proc/self/status").unwrap();
+        let null = fs::File::open("/dev/null").unwrap();
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        for other in [file.as_fd(), null.as_fd(), socket.as_fd()] {
+            assert!(matches!(attached(other), Err(Unfit::NotTun)), "{other:?}");
         }
     }
 }

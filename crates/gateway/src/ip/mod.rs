@@ -8,6 +8,7 @@
 //! if it is too large; here nothing of a packet is changed.
 
 pub(crate) mod device;
+pub(crate) mod keeper;
 pub(crate) mod kernel;
 pub(crate) mod room;
 

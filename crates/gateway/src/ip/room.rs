@@ -26,19 +26,24 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// Where `before` is what an earlier request had, less of it counts as it does later.
     pub(crate) fn new(
         connection: &Connection,
         stream: u64,
         in_datagrams: bool,
         agreed: Extensions,
+        before: u16,
     ) -> Self {
         let mut room = Self {
             connection: connection.clone(),
             in_datagrams,
             overhead: stream_size(stream) + payloads::ip_overhead(agreed),
-            counts: Damped::default(),
+            counts: Damped {
+                now: before,
+                less_since: None,
+            },
         };
-        room.counts.now = room.look();
+        room.counts.takes(room.look(), Instant::now());
         room
     }
 
@@ -69,7 +74,7 @@ impl Room {
 }
 
 /// A size that grows at once and shrinks if it stays small.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Damped {
     now: u16,
     /// Since when there has been less.
@@ -93,7 +98,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_size_grows_at_once_and_shrinks_if_it_stays_small() {
-        let (mut size, at) = (Damped::default(), Instant::now());
+        let at = Instant::now();
+        let mut size = Damped {
+            now: 0,
+            less_since: None,
+        };
         assert!(size.takes(1400, at));
         assert!(!size.takes(1164, at) && !size.takes(1164, at + SMALL_FOR / 2));
         assert!(!size.takes(1400, at + SMALL_FOR) && size.less_since.is_none());

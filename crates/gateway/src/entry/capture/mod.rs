@@ -203,7 +203,7 @@ pub struct Capture {
 impl Capture {
     /// Begins to capture, and follows what is `carried`. `guard` runs
     /// [`guard`](crate::guard::guard()) in a process of its own; with `--keep` it leaves the table
-    /// as it is.
+    /// as it is. What an earlier process has left is taken over.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl Capture {
     /// kill switch has left to block.
     pub async fn start(
         wanted: &Wanted,
-        carried: watch::Receiver<Carried>,
+        mut carried: watch::Receiver<Carried>,
         mut guard: Command,
     ) -> Result<(Self, Doors), CaptureError> {
         check(&wanted.sources).await?;
@@ -225,10 +225,10 @@ impl Capture {
             kill_switch: wanted.kill_switch,
         };
         let doors = Doors::open(captured).map_err(CaptureError::Socket)?;
-        let plan = Plan::new(wanted, doors.ports());
+        let mut plan = Plan::new(wanted, doors.ports());
+        plan.others = others(&carried.borrow_and_update(), plan.lan());
         // What an earlier process has left is replaced, and blocks until then.
-        routing::remove().await?;
-        routing::add(&wanted.sources, watch.current()).await?;
+        routing::put(&wanted.sources, watch.current()).await?;
         let loaded = plan.text(watch.current());
         nft::load(loaded.clone()).await?;
         let (stop, stopped) = oneshot::channel();
@@ -245,6 +245,14 @@ impl Capture {
     /// Waits until the process is gone that would undo the capture when this one ends.
     pub async fn unguarded(&mut self) {
         self.guard.ended().await;
+    }
+
+    /// Ends the capture where somebody keeps its device: everything stays and lets nothing out,
+    /// until another process takes over or the device is gone.
+    pub async fn leave(self) {
+        drop(self.stop);
+        let _ = self.following.await;
+        self.guard.leave();
     }
 
     /// Ends the capture, and waits until everything is undone.

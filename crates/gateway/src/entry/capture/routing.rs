@@ -7,7 +7,7 @@
 //! ip route add unreachable default table 716998 metric 4294967294 proto 171
 //! ```
 //! The second table has the routes by the device of a near end, too, when that is there: it makes
-//! and removes them itself.
+//! and removes them itself, and finds them again where it takes over a device that was kept.
 //! The rule names the interface, so that the kernel's check of source addresses, which looks a
 //! packet's mark up too if it is told to, does not take every source for one of this machine.
 
@@ -40,12 +40,14 @@ fn open() -> Result<Handle, CaptureError> {
     Ok(handle)
 }
 
-/// Adds rules and routes for these sources; none for IPv6 on a machine without it.
-pub(super) async fn add(sources: &[Source], interfaces: &[Interface]) -> Result<(), CaptureError> {
+/// Puts rules and routes for these sources, in the place of those that are there; none for IPv6 on
+/// a machine without it. Routes by the device stay as they are.
+pub(super) async fn put(sources: &[Source], interfaces: &[Interface]) -> Result<(), CaptureError> {
     let handle = open()?;
     let kernel = Kernel::open().map_err(CaptureError::Socket)?;
     let loopback = interfaces.iter().find(|one| one.kind == Kind::Loopback);
     let loopback = loopback.map_or(1, |one| one.index);
+    let mut stale = our_rules(&handle).await?;
     for family in FAMILIES {
         let is_there = |result: Result<(), rtnetlink::Error>| match result {
             Err(error) if family == AddressFamily::Inet6 => {
@@ -61,21 +63,19 @@ pub(super) async fn add(sources: &[Source], interfaces: &[Interface]) -> Result<
         }
         let added = kernel.add_route(nowhere(family)).await;
         added.map_err(|error| CaptureError::Routing("a route cannot be added", error))?;
-        for (at, source) in sources.iter().enumerate() {
-            if sources[..at].contains(source) {
+        for wanted in rules(family, sources) {
+            if let Some(at) = stale.iter().position(|one| is_same(one, &wanted)) {
+                stale.swap_remove(at);
                 continue;
             }
-            let interface = match source {
-                Source::Host => "lo",
-                Source::Lan(name) => name,
-            };
-            for to in [(CAPTURED, TABLE), (CARRIED, IP_TABLE)] {
-                let mut request = handle.rule().add();
-                *request.message_mut() = rule(family, interface, to);
-                let added = request.execute().await;
-                added.map_err(|error| CaptureError::Routing("a rule cannot be added", error))?;
-            }
+            let mut request = handle.rule().add();
+            *request.message_mut() = wanted;
+            let added = request.execute().await;
+            added.map_err(|error| CaptureError::Routing("a rule cannot be added", error))?;
         }
+    }
+    for one in stale {
+        remove_rule(&handle, one).await?;
     }
     Ok(())
 }
@@ -85,15 +85,9 @@ pub(super) async fn remove() -> Result<Vec<String>, CaptureError> {
     let refused = |what| move |error| CaptureError::Routing(what, error);
     let handle = open()?;
     let (mut rules, mut routes) = (0, 0);
-    for version in [IpVersion::V4, IpVersion::V6] {
-        let found = handle.rule().get(version).execute();
-        let found: Result<Vec<RuleMessage>, _> = found.try_collect().await;
-        let found = found.map_err(refused("rules cannot be listed"))?;
-        for one in found.into_iter().filter(is_our_rule) {
-            let removed = handle.rule().del(one).execute().await;
-            removed.map_err(refused("a rule cannot be removed"))?;
-            rules += 1;
-        }
+    for one in our_rules(&handle).await? {
+        remove_rule(&handle, one).await?;
+        rules += 1;
     }
     let all = [
         RouteMessageBuilder::<Ipv4Addr>::new().build(),
@@ -126,6 +120,23 @@ pub(super) async fn remove() -> Result<Vec<String>, CaptureError> {
         ));
     }
     Ok(words)
+}
+
+async fn our_rules(handle: &Handle) -> Result<Vec<RuleMessage>, CaptureError> {
+    let mut rules = Vec::new();
+    for version in [IpVersion::V4, IpVersion::V6] {
+        let found = handle.rule().get(version).execute();
+        let found: Result<Vec<RuleMessage>, _> = found.try_collect().await;
+        let refused = |error| CaptureError::Routing("rules cannot be listed", error);
+        let found = found.map_err(refused)?;
+        rules.extend(found.into_iter().filter(is_our_rule));
+    }
+    Ok(rules)
+}
+
+async fn remove_rule(handle: &Handle, rule: RuleMessage) -> Result<(), CaptureError> {
+    let removed = handle.rule().del(rule).execute().await;
+    removed.map_err(|error| CaptureError::Routing("a rule cannot be removed", error))
 }
 
 fn is_gone(error: &rtnetlink::Error) -> bool {
@@ -162,6 +173,30 @@ fn nowhere(family: AddressFamily) -> Route {
         table: Some(IP_TABLE),
         mtu: None,
     }
+}
+
+/// The rules that these sources need.
+fn rules(family: AddressFamily, sources: &[Source]) -> Vec<RuleMessage> {
+    let mut rules = Vec::new();
+    for (at, source) in sources.iter().enumerate() {
+        if sources[..at].contains(source) {
+            continue;
+        }
+        let interface = match source {
+            Source::Host => "lo",
+            Source::Lan(name) => name,
+        };
+        let tables = [(CAPTURED, TABLE), (CARRIED, IP_TABLE)];
+        rules.extend(tables.map(|to| rule(family, interface, to)));
+    }
+    rules
+}
+
+/// Whether the kernel has told of a rule that is wanted.
+fn is_same(found: &RuleMessage, wanted: &RuleMessage) -> bool {
+    let mut attributes = wanted.attributes.iter();
+    found.header.family == wanted.header.family
+        && attributes.all(|one| found.attributes.contains(one))
 }
 
 fn rule(family: AddressFamily, interface: &str, (mark, table): (u32, u32)) -> RuleMessage {

@@ -19,6 +19,7 @@ use super::{Exit, HEAD, Visit};
 use crate::guard::{Guard, GuardError};
 use crate::identity::on_disk;
 use crate::ip::device::{Device, PACKET};
+use crate::ip::keeper::Keeper;
 use crate::ip::kernel::{self, CAP_NET_ADMIN, Kernel, Route};
 use crate::ip::room::Room;
 use crate::ip::{LEAST_V6, forwarded};
@@ -40,6 +41,7 @@ use pool::Lease;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,7 +50,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 /// The device of all clients.
-const DEVICE: &str = "anabranch-exit";
+pub const DEVICE: &str = "anabranch-exit";
 /// Its MTU. What a client's paths carry less is said by the route to it.
 const MTU: u16 = 1500;
 /// Packets that wait for a client's request.
@@ -91,6 +93,9 @@ pub enum IpError {
     /// The kernel refused an address.
     #[error("an address cannot be added: {0}")]
     Address(rtnetlink::Error),
+    /// The kernel does not tell the routes by the device.
+    #[error("routes cannot be listed: {0}")]
+    Routes(rtnetlink::Error),
 }
 
 impl From<NftError> for IpError {
@@ -124,6 +129,12 @@ impl Undo {
     /// Waits until nobody is there any more who undoes it when this process ends.
     pub async fn unguarded(&mut self) {
         self.0.ended().await;
+    }
+
+    /// Leaves it to whoever takes over the device, which somebody keeps; it is undone once that is
+    /// gone.
+    pub fn leave(self) {
+        self.0.leave();
     }
 
     /// Undoes it, and waits for that.
@@ -164,11 +175,16 @@ impl Network {
     }
 
     /// Makes the network. `guard` runs [`guard`](crate::guard::guard()) in a process of its own.
+    /// The device that `keeper` has is used, if it fits.
     ///
     /// # Errors
     ///
     /// Nothing is made; what was changed is soon undone.
-    pub async fn start(pools: Pools, guard: Command) -> Result<(Self, Undo), IpError> {
+    pub async fn start(
+        pools: Pools,
+        guard: Command,
+        keeper: &dyn Keeper,
+    ) -> Result<(Self, Undo), IpError> {
         if kernel::rights() & CAP_NET_ADMIN == 0 {
             return Err(IpError::Rights);
         }
@@ -185,12 +201,16 @@ impl Network {
         is_free(&pools).await?;
         let undo = Undo(Guard::start(guard).await?);
         let kernel = Kernel::open().map_err(IpError::Device)?;
-        let device = Device::open(DEVICE, MTU).map_err(IpError::Device)?;
+        let kept = Device::kept(DEVICE, &kernel, keeper).await;
+        let device = if let Some((device, _)) = kept {
+            device
+        } else {
+            let device = Device::open(DEVICE, MTU).map_err(IpError::Device)?;
+            keeper.keep(device.as_fd());
+            device
+        };
         nft::load(firewall::text(&pools)).await?;
-        for (ip, prefix) in pools.node().addresses().zip(pools.prefixes()) {
-            let added = kernel.add_address(device.index(), ip, prefix.length());
-            added.await.map_err(IpError::Address)?;
-        }
+        set_addresses(&kernel, &device, &pools).await?;
         let network = Self {
             pools,
             device,
@@ -272,6 +292,34 @@ impl Network {
     }
 }
 
+/// Gives the device the addresses of this node, and takes from it whatever an earlier process has
+/// left: other addresses, and the routes to its clients, who come anew.
+async fn set_addresses(kernel: &Kernel, device: &Device, pools: &Pools) -> Result<(), IpError> {
+    let index = device.index();
+    let lengths = pools.prefixes().map(Prefix::length);
+    let ours: Vec<(IpAddr, u8)> = pools.node().addresses().zip(lengths).collect();
+    for &(ip, length) in &ours {
+        let added = kernel.add_address(index, ip, length);
+        added.await.map_err(IpError::Address)?;
+    }
+    for (ip, length) in kernel::addresses(index).await? {
+        if !ours.contains(&(ip, length)) {
+            kernel.remove_address(index, ip, length).await;
+        }
+    }
+    let left = kernel.routes(index, None).await.map_err(IpError::Routes)?;
+    for to in left {
+        let route = Route {
+            to,
+            device: Some(index),
+            table: None,
+            mtu: None,
+        };
+        kernel.remove_route(route).await;
+    }
+    Ok(())
+}
+
 /// Whether nobody here has addresses of the pools already.
 async fn is_free(pools: &Pools) -> Result<(), IpError> {
     let all = interfaces::list().await?;
@@ -345,7 +393,7 @@ impl Exit {
         agreed.put(&mut response.headers);
         outgoing.head(&response.to_fields()).await?;
         let connection = visit.session.connection();
-        let room = Room::new(connection, outgoing.id(), in_datagrams, agreed);
+        let room = Room::new(connection, outgoing.id(), in_datagrams, agreed, 0);
         let contexts = Contexts::new(Side::Server, Protocol::Ip, agreed, true);
         let ends = (outgoing, incoming, datagrams);
         let lease = network.pools.lease(number);
