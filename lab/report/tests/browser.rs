@@ -5,34 +5,13 @@
 mod results;
 
 use anabranch_report::{PageOptions, page};
-use anabranch_testbed::Need;
+use anabranch_testbed::browser;
 use results::{CUT, Made, SWEPT, make};
 use resvg::tiny_skia::Pixmap;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// Possible names of the browser.
-const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-
-#[track_caller]
-fn browser() -> Option<&'static str> {
-    let answers = |name: &&str| {
-        let mut command = Command::new(name);
-        let quiet = command
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        quiet.status().is_ok_and(|status| status.success())
-    };
-    let found = NAMES.iter().find(|name| answers(name)).copied();
-    if found.is_none() {
-        let test = std::panic::Location::caller();
-        Need::Browser.skip(&test.to_string(), "there is no browser: install chromium");
-    }
-    found
-}
+use std::process::Command;
 
 /// Starts the browser on a file and returns what it wrote to stdout and to stderr.
 fn open(browser: &str, profile: &Path, file: &Path, arguments: &[&str]) -> (String, String) {

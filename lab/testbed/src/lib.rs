@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub use address::Address;
 pub use bond::{Bond, TUNNEL_BYTES};
 pub use link::{Counters, Direction, Flow, LinkId, LinkSpec, Rate};
-pub use need::Need;
+pub use need::{Need, browser};
 pub use node::Node;
 pub use process::ProcessId;
 pub use relay::Relay;

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// A requirement of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +69,33 @@ impl Need {
         self.skip(test, format!("there is no `{}`", missing.join("`, no `")));
         false
     }
+}
+
+/// Possible names of the browser.
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// The name of the browser that is installed; if there is none, reports that the test that calls
+/// this is skipped.
+///
+/// # Panics
+/// If it is required and missing.
+#[must_use]
+#[track_caller]
+pub fn browser() -> Option<&'static str> {
+    let answers = |name: &&str| {
+        let mut command = Command::new(name);
+        let quiet = command
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    };
+    let found = BROWSERS.iter().find(|name| answers(name)).copied();
+    if found.is_none() {
+        let test = std::panic::Location::caller();
+        Need::Browser.skip(&test.to_string(), "there is no browser: install chromium");
+    }
+    found
 }
 
 /// Which of these programs are not on the search path.
