@@ -9,18 +9,20 @@
 
 mod common;
 
-use anabranch_testbed::{Need, Node, Rate, resumed};
-use common::beyond::{HOST, NEAR, TARGETS, attach};
+use anabranch_testbed::{Need, Node, resumed};
+use common::beyond::{HOST, NEAR, TARGETS};
+use common::captured;
 use common::ending;
 use common::files::noise;
 use common::process::Process;
-use common::{Lab, PROGRAM, wait_for};
+use common::{PROGRAM, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::{Deref, DerefMut};
 use std::process::Output;
 use std::sync::Arc;
 use std::thread;
@@ -37,13 +39,24 @@ const ECHO: [u16; 2] = [53, 7000];
 const MIRRORS: [u16; 3] = [7001, 7002, 7003];
 const NOBODY: u16 = 9;
 
+/// A tunnel, and a target with services.
 struct Net {
-    lab: Lab,
-    host: Node,
-    target: Node,
+    tunnel: captured::Net,
     content: Arc<[u8]>,
-    url: String,
-    _far: Process,
+}
+
+impl Deref for Net {
+    type Target = captured::Net;
+
+    fn deref(&self) -> &captured::Net {
+        &self.tunnel
+    }
+}
+
+impl DerefMut for Net {
+    fn deref_mut(&mut self) -> &mut captured::Net {
+        &mut self.tunnel
+    }
 }
 
 fn address(ip: &str, port: u16) -> SocketAddr {
@@ -53,32 +66,9 @@ fn address(ip: &str, port: u16) -> SocketAddr {
 impl Net {
     /// Everything but the near end.
     fn new(name: &str) -> Option<Self> {
-        let mut lab = Lab::new(name, &[Rate::mbit(20); 2])?;
-        if !Need::Network.programs(name, &["nft"]) {
-            return None;
-        }
-        let (host, target) = attach(&mut lab);
-        let mut command = common::program(&lab.server);
-        let state = lab.path("far");
-        let serve = ["tunnel", "serve", "--listen", "10.99.0.1"];
-        let allow = [
-            "--allow",
-            "203.0.113.0/24",
-            "--allow",
-            "2001:db8::/32",
-            "--state",
-        ];
-        command.args(serve).args(allow).arg(&state);
-        command.env("XDG_RUNTIME_DIR", &state);
-        let mut far = Process::start(&mut command, &lab.directory);
-        let url = far.first_line();
         let net = Self {
+            tunnel: captured::Net::new(name)?,
             content: noise(LENGTH).into(),
-            lab,
-            host,
-            target,
-            url,
-            _far: far,
         };
         net.serve();
         Some(net)
@@ -130,32 +120,6 @@ impl Net {
                 });
             }
         }
-    }
-
-    fn near_command(&self, options: &[&str]) -> std::process::Command {
-        let mut command = common::program(&self.lab.client);
-        let state = self.lab.path("near");
-        command.args(["tunnel", "join", &self.url, "--state"]);
-        command.arg(&state).env("XDG_RUNTIME_DIR", &state);
-        command.args(["--path", "path0", "--path", "path1"]);
-        command.args(options);
-        command
-    }
-
-    /// A near end that stands on both links.
-    fn join(&self, options: &[&str]) -> Process {
-        let mut command = self.near_command(options);
-        let near = Process::start(command.arg("-v"), &self.lab.directory);
-        let stands = || {
-            let said = near.stderr();
-            ["path0", "path1"]
-                .iter()
-                .zip(["10.1.0.1", "10.2.0.1"])
-                .all(|(name, ip)| said.contains(&format!("{name} ({ip}): up")))
-                && said.contains("connected to")
-        };
-        wait_for("the tunnel", END, stands);
-        near
     }
 
     /// `tunnel down` on the near end's machine.

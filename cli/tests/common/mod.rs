@@ -13,6 +13,7 @@
 
 pub mod beyond;
 pub mod capture;
+pub mod captured;
 pub mod ending;
 pub mod figures;
 pub mod files;
