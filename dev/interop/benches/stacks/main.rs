@@ -3,11 +3,15 @@
 //!
 //! Each stack does the same work in a process of its own, so that processor time is counted apart,
 //! with server and client in it; stacks take turns, so that drift of the machine hits all alike.
-//! Printed are medians and, pair by pair, the ratio to quinn.
+//! Printed are medians and, pair by pair, the ratio to the first stack.
 //!
-//! `cargo bench -p anabranch-interop --bench stacks [-- WORK [AMOUNT [ROUNDS]]]`: WORK is `bulk`
-//! (AMOUNT in MB), `requests` (in thousands), `handshakes` or `connections`; all of them if none is
-//! given.
+//! `cargo bench -p anabranch-interop --bench stacks [-- WORK [AMOUNT [ROUNDS [STACK...]]]]`: WORK
+//! is `bulk` (AMOUNT in MB), `requests` (in thousands), `handshakes` or `connections`; all of them
+//! if none is given, and all stacks.
+//!
+//! With `--features quiche` quiche takes part, whose `BoringSSL` takes minutes to compile, and
+//! cmake, a C++ compiler and libclang; with `--features aws-lc` this engine once more, with AWS-LC
+//! in the place of ring.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its figures")]
 #![allow(
@@ -18,18 +22,28 @@
 mod stack;
 mod workload;
 
+#[cfg(feature = "aws-lc")]
+use stack::AwsLc;
+#[cfg(feature = "quiche")]
+use stack::Quiche;
 use stack::{Anabranch, Noq, Quinn, S2n};
 use std::process::Command;
 use std::time::Duration;
 use workload::{Cost, Workload};
 
-const CONTENDERS: [&str; 6] = [
+const CONTENDERS: &[&str] = &[
     "quinn",
     "noq",
     "noq-2",
     "s2n-quic",
+    #[cfg(feature = "quiche")]
+    "quiche",
+    #[cfg(feature = "quiche")]
+    "quiche-x25519",
     "anabranch",
     "anabranch-2",
+    #[cfg(feature = "aws-lc")]
+    "anabranch-aws-lc",
 ];
 /// The longest that one run may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -44,7 +58,7 @@ fn main() {
         ["run", work, name, amount] => run(work, name, amount.parse().unwrap()),
         [] => {
             for work in Workload::ALL {
-                compare(work, work.default_amount(), 5);
+                compare(work, work.default_amount(), 5, CONTENDERS);
             }
         }
         [work, rest @ ..] => {
@@ -55,18 +69,19 @@ fn main() {
             };
             let given = |at: usize| rest.get(at).map(|a| a.parse().unwrap());
             let amount = given(0).unwrap_or(work.default_amount());
-            compare(work, amount, given(1).unwrap_or(5));
+            let stacks = rest.get(2..).filter(|stacks| !stacks.is_empty());
+            let stacks = stacks.unwrap_or(CONTENDERS);
+            compare(work, amount, given(1).unwrap_or(5), stacks);
         }
     }
 }
 
-fn compare(work: Workload, amount: usize, rounds: usize) {
-    let mut costs: Vec<Vec<Cost>> = vec![Vec::new(); CONTENDERS.len()];
+fn compare(work: Workload, amount: usize, rounds: usize, stacks: &[&str]) {
+    let mut costs: Vec<Vec<Cost>> = vec![Vec::new(); stacks.len()];
     // The first round warms up.
     for round in 0..=rounds {
-        for (name, costs) in CONTENDERS.iter().zip(&mut costs) {
-            // Waiting until it takes a second path would be all that is measured.
-            if *name == "noq-2" && matches!(work, Workload::Handshakes | Workload::Connections) {
+        for (name, costs) in stacks.iter().zip(&mut costs) {
+            if !is_of_use(name, work) {
                 continue;
             }
             let cost = measure(work, name, amount);
@@ -74,7 +89,19 @@ fn compare(work: Workload, amount: usize, rounds: usize) {
         }
         eprintln!("{}: round {round} of {rounds}", work.name());
     }
-    report(work, amount, &costs);
+    report(work, amount, stacks, &costs);
+}
+
+/// Whether this work would say something about this stack.
+fn is_of_use(name: &str, work: Workload) -> bool {
+    let has_many_handshakes = matches!(work, Workload::Handshakes | Workload::Connections);
+    match name {
+        // Waiting until it takes a second path would be all that is measured.
+        "noq-2" => !has_many_handshakes,
+        // It differs in handshakes alone.
+        "quiche-x25519" => has_many_handshakes,
+        _ => true,
+    }
 }
 
 /// One run in a process of its own; `None` if it failed, which is said.
@@ -123,8 +150,14 @@ async fn work_of(work: Workload, name: &str, amount: usize) -> Cost {
         "noq" => work.run::<Noq>(amount, 1).await,
         "noq-2" => work.run::<Noq>(amount, 2).await,
         "s2n-quic" => work.run::<S2n>(amount, 1).await,
+        #[cfg(feature = "quiche")]
+        "quiche" => work.run::<Quiche>(amount, 1).await,
+        #[cfg(feature = "quiche")]
+        "quiche-x25519" => work.run::<Quiche<true>>(amount, 1).await,
         "anabranch" => work.run::<Anabranch>(amount, 1).await,
         "anabranch-2" => work.run::<Anabranch>(amount, 2).await,
+        #[cfg(feature = "aws-lc")]
+        "anabranch-aws-lc" => work.run::<Anabranch<AwsLc>>(amount, 1).await,
         other => panic!("no stack is called {other}"),
     }
 }
@@ -137,7 +170,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// A figure of one run, in the unit that its column names.
 type Figure = fn(&Cost, f64) -> f64;
 
-fn report(work: Workload, amount: usize, costs: &[Vec<Cost>]) {
+fn report(work: Workload, amount: usize, stacks: &[&str], costs: &[Vec<Cost>]) {
     let time: (&str, Figure) = match work {
         Workload::Bulk => ("Gbit/s", |cost, megabytes| megabytes / 125.0 / cost.seconds),
         Workload::Requests => ("1000/s", |cost, thousands| thousands / cost.seconds),
@@ -151,31 +184,26 @@ fn report(work: Workload, amount: usize, costs: &[Vec<Cost>]) {
         Workload::Connections => ("kB each", |cost, count| cost.memory / 1e3 / count),
     };
     println!(
-        "\n{} of {amount}\n{:<12} {:>12} {:>12} {:>14} {:>14}",
+        "\n{} of {amount}\n{:<16} {:>12} {:>12}   both / {}",
         work.name(),
         "stack",
         time.0,
         load.0,
-        "first / quinn",
-        "second / quinn"
+        stacks[0]
     );
     let amount = amount as f64;
-    for (name, own) in CONTENDERS
-        .iter()
-        .zip(costs)
-        .filter(|(_, own)| !own.is_empty())
-    {
+    for (name, own) in stacks.iter().zip(costs).filter(|(_, own)| !own.is_empty()) {
         let all = |figure: Figure| median(own.iter().map(|cost| figure(cost, amount)).collect());
         let ratio = |figure: Figure| {
             let pairs = own.iter().zip(&costs[0]);
             median(
                 pairs
-                    .map(|(own, quinn)| figure(own, amount) / figure(quinn, amount))
+                    .map(|(own, first)| figure(own, amount) / figure(first, amount))
                     .collect(),
             )
         };
         println!(
-            "{name:<12} {:>12.2} {:>12.2} {:>14.2} {:>14.2}",
+            "{name:<16} {:>12.2} {:>12.2}   {:.2} {:.2}",
             all(time.1),
             all(load.1),
             ratio(time.1),

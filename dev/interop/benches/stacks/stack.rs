@@ -5,6 +5,8 @@
 
 mod anabranch;
 mod noq;
+#[cfg(feature = "quiche")]
+mod quiche;
 mod quinn;
 mod s2n;
 
@@ -15,7 +17,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
 
 pub(crate) use anabranch::Anabranch;
+#[cfg(feature = "aws-lc")]
+pub(crate) use anabranch::AwsLc;
 pub(crate) use noq::Noq;
+#[cfg(feature = "quiche")]
+pub(crate) use quiche::Quiche;
 pub(crate) use quinn::Quinn;
 pub(crate) use s2n::S2n;
 

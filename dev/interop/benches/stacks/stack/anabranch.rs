@@ -1,27 +1,63 @@
-//! This engine, with the defaults of `anabranch-net`.
+//! This engine, with the defaults of `anabranch-net`; its cryptography can be another.
 
 use super::{ALPN, ANY, Stack, answer, request};
 use anabranch_interop::SERVER_NAME;
-use anabranch_net::engine::{ClientConfig, ServerConfig, tls};
+use anabranch_net::engine::tls::{ClientTls, CryptoProvider, ServerTls};
+use anabranch_net::engine::{ClientConfig, ServerConfig};
 use anabranch_net::identity::{Identity, provider};
 use anabranch_net::{Connection, Endpoint, PathManager, PathsConfig, Target};
+use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-pub(crate) struct Anabranch {
+pub(crate) struct Anabranch<C = Shipped> {
     client: Endpoint,
     config: ClientConfig,
     remote: SocketAddr,
     paths: usize,
+    cryptography: PhantomData<C>,
 }
 
-impl Stack for Anabranch {
+/// Whose cryptography protects packets and handshakes.
+pub(crate) trait Cryptography: Send + Sync + 'static {
+    fn provider() -> Arc<CryptoProvider>;
+}
+
+/// What ships.
+pub(crate) struct Shipped;
+
+impl Cryptography for Shipped {
+    fn provider() -> Arc<CryptoProvider> {
+        provider()
+    }
+}
+
+/// AWS-LC, with cipher suites in the order of what ships.
+#[cfg(feature = "aws-lc")]
+pub(crate) struct AwsLc;
+
+#[cfg(feature = "aws-lc")]
+impl Cryptography for AwsLc {
+    fn provider() -> Arc<CryptoProvider> {
+        let mut aws_lc = rustls::crypto::aws_lc_rs::default_provider();
+        let shipped = provider();
+        aws_lc.cipher_suites.sort_by_key(|suite| {
+            let mut order = shipped.cipher_suites.iter();
+            order.position(|shipped| shipped.suite() == suite.suite())
+        });
+        Arc::new(aws_lc)
+    }
+}
+
+impl<C: Cryptography> Stack for Anabranch<C> {
     /// The manager looks after the paths as long as it lives.
     type Connection = (Connection, Arc<PathManager>);
 
     fn start(paths: usize) -> Self {
         let identity = Identity::generate().unwrap();
-        let server = identity.server(&[SERVER_NAME]).unwrap();
+        let chain = vec![identity.certificate(&[SERVER_NAME]).unwrap()];
+        let key = identity.key().pkcs8_der();
+        let server = ServerTls::with_certificates(C::provider(), chain, key).unwrap();
         let server = ServerConfig::new(server.alpn(&[ALPN]).build().unwrap());
         let server = Endpoint::server(server, &[ANY]).unwrap();
         let port = server.local_addrs()[0].port();
@@ -30,12 +66,13 @@ impl Stack for Anabranch {
                 tokio::spawn(serve(connection));
             }
         });
-        let config = tls::ClientTls::pinned(provider(), identity.fingerprint());
+        let config = ClientTls::pinned(C::provider(), identity.fingerprint());
         Self {
             client: Endpoint::client().unwrap(),
             config: ClientConfig::new(config.alpn(&[ALPN]).build().unwrap()),
             remote: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             paths,
+            cryptography: PhantomData,
         }
     }
 
