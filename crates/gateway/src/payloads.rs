@@ -96,6 +96,29 @@ const LONGEST_HEADER: usize = 8 + 8 + 19;
 /// capsules.
 const ALWAYS: usize = LEAST_V6 as usize;
 
+/// The longest payload of a link of 1,500 bytes. Flows that [mean it](Large) have such ones carried
+/// in capsules, too.
+const MEANT: usize = 1500 - 28;
+
+/// Which of the last payloads fit no datagram.
+///
+/// A congestion control that looks for the longest packet sends such ones now and then, and must
+/// lose them: what it takes for the path's size is sent ever after, and capsules wait for one
+/// another. Programs that send nothing else, as a VPN with its default MTU does, take no other
+/// answer: where half of what a request carries is too large, that is meant.
+#[derive(Debug, Default)]
+struct Large(u16);
+
+impl Large {
+    fn note(&mut self, is_large: bool) {
+        self.0 = self.0 << 1 | u16::from(is_large);
+    }
+
+    fn is_meant(&self) -> bool {
+        self.0.count_ones() >= u16::BITS / 2
+    }
+}
+
 /// Payloads so far, as the node sees them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -273,6 +296,7 @@ pub(crate) fn split(
         repaired,
         ways,
         treatment,
+        large: Large::default(),
         header: Vec::with_capacity(LONGEST_HEADER),
     };
     let receiver = Receiver {
@@ -311,6 +335,7 @@ pub(crate) struct Sender {
     repaired: bool,
     ways: Ways,
     treatment: Treatment,
+    large: Large,
     /// What precedes the payload that is being sent.
     header: Vec<u8>,
 }
@@ -357,10 +382,12 @@ impl Sender {
             let record = self.shared.counted.number(*remote, found);
             self.send_datagram((bytes, record), self.sequence(&way), &treatment)
         });
+        let is_large = matches!(sent, Some(Err(SendDatagramError::TooLarge { .. })));
+        self.large.note(is_large);
         match sent {
             Some(Ok(())) => {}
             None => self.send_capsule(bytes).await?,
-            Some(Err(SendDatagramError::TooLarge { .. })) if bytes.len() <= ALWAYS => {
+            Some(Err(SendDatagramError::TooLarge { .. })) if self.is_carried(bytes.len()) => {
                 self.send_capsule(bytes).await?;
             }
             Some(Err(SendDatagramError::Connection(reason))) => return Err(reason.into()),
@@ -378,6 +405,11 @@ impl Sender {
         self.ways.advance(*remote, way);
         self.shared.counted.sent(*remote, found);
         Ok(Fate::Sent)
+    }
+
+    /// Whether a payload of this length that fits no datagram is carried in a capsule.
+    fn is_carried(&self, length: usize) -> bool {
+        length <= ALWAYS || length <= MEANT && self.large.is_meant()
     }
 
     fn sequence(&self, way: &ways::Way) -> Sequence {

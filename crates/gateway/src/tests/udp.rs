@@ -221,6 +221,42 @@ async fn what_every_link_carries_passes_where_no_path_was_probed() {
 }
 
 #[tokio::test]
+async fn large_payloads_of_a_flow_that_sends_hardly_any_others_pass() {
+    const LARGE: usize = 1450;
+    let place = Place::open(10);
+    let target = echo().await;
+    let mut transport = crate::near_transport();
+    transport.mtu.max = transport.mtu.min;
+    transport.mtu.max_ipv4 = transport.mtu.min;
+    let fingerprint = place.identity.fingerprint();
+    let (connection, _paths) = connect_with(transport, &place.remotes, fingerprint).await;
+    let session = Session::start(connection, Settings::OURS).await.unwrap();
+    let headers = place.let_in(&session).await;
+    let opened = Association::open(&session, &headers, &target).await;
+    let mut association = opened.map_err(|refused| refused.status).unwrap();
+    let large = payload(&[7; LARGE]);
+    // One of three is what looks for the longest packet.
+    for _ in 0..9 {
+        association.sender.send(&large).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(association.question(b"small").await, "small!");
+        }
+    }
+    let dropped = association.counts.dropped.load(Ordering::Relaxed);
+    assert_eq!(dropped, 9);
+    for _ in 0..8 {
+        association.sender.send(&large).await.unwrap();
+    }
+    let answer = association.question(&[7; LARGE]).await;
+    assert_eq!(answer.len(), LARGE + 1);
+    // Still longer ones have come in pieces, and leave in none.
+    association.sender.send(&payload(&[7; 1473])).await.unwrap();
+    let later = association.counts.dropped.load(Ordering::Relaxed);
+    assert_eq!(association.question(&[7; LARGE]).await.len(), LARGE + 1);
+    assert_eq!(association.counts.dropped.load(Ordering::Relaxed), later);
+}
+
+#[tokio::test]
 async fn a_target_that_is_not_permitted_is_refused_before_anything_is_sent() {
     let place = Place::open(10);
     let watched = UdpSocket::bind("127.0.0.2:0").await.unwrap();
