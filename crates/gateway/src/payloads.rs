@@ -6,6 +6,7 @@
 //! socket <── Receiver ── datagrams, capsules <══ peer
 //! ```
 
+mod large;
 mod order;
 mod relay;
 mod remotes;
@@ -26,6 +27,7 @@ use anabranch_masque::{Code, Contexts, Error, Extensions, Protocol};
 use anabranch_net::error::SendDatagramError;
 use anabranch_tunnel::Treatment;
 use bytes::Bytes;
+use large::Large;
 use order::Order;
 use remotes::Counted;
 use std::collections::VecDeque;
@@ -99,25 +101,6 @@ const ALWAYS: usize = LEAST_V6 as usize;
 /// The longest payload of a link of 1,500 bytes. Flows that [mean it](Large) have such ones carried
 /// in capsules, too.
 const MEANT: usize = 1500 - 28;
-
-/// Which of the last payloads fit no datagram.
-///
-/// A congestion control that looks for the longest packet sends such ones now and then, and must
-/// lose them: what it takes for the path's size is sent ever after, and capsules wait for one
-/// another. Programs that send nothing else, as a VPN with its default MTU does, take no other
-/// answer: where half of what a request carries is too large, that is meant.
-#[derive(Debug, Default)]
-struct Large(u16);
-
-impl Large {
-    fn note(&mut self, is_large: bool) {
-        self.0 = self.0 << 1 | u16::from(is_large);
-    }
-
-    fn is_meant(&self) -> bool {
-        self.0.count_ones() >= u16::BITS / 2
-    }
-}
 
 /// Payloads so far, as the node sees them.
 #[derive(Debug, Default)]
@@ -296,6 +279,7 @@ pub(crate) fn split(
         repaired,
         ways,
         treatment,
+        protocol: talk.protocol,
         large: Large::default(),
         header: Vec::with_capacity(LONGEST_HEADER),
     };
@@ -314,15 +298,20 @@ pub(crate) fn split(
 }
 
 /// What became of a payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Sent,
-    /// Nothing went out: the paths in use carry payloads of up to `most` bytes.
-    TooLarge {
-        most: usize,
-    },
-    /// Nothing went out: too much waits, or there is no context for the remote end.
-    Dropped,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Fate {
+    /// It is on its way. If not, it is too large, too much waits, or there is no context for its
+    /// remote end.
+    is_sent: bool,
+    /// The longest payload that fits a datagram, where this one does not, nor has to.
+    most: Option<usize>,
+}
+
+impl Fate {
+    const SENT: Self = Self {
+        is_sent: true,
+        most: None,
+    };
 }
 
 /// The direction into the tunnel.
@@ -335,6 +324,7 @@ pub(crate) struct Sender {
     repaired: bool,
     ways: Ways,
     treatment: Treatment,
+    protocol: Protocol,
     large: Large,
     /// What precedes the payload that is being sent.
     header: Vec<u8>,
@@ -374,7 +364,7 @@ impl Sender {
         self.answer().await?;
         let Some(mut way) = way else {
             self.shared.counted.lose(1, *remote);
-            return Ok(Fate::Dropped);
+            return Ok(Fate::default());
         };
         self.header.clear();
         way.put_header(&mut self.header);
@@ -382,8 +372,13 @@ impl Sender {
             let record = self.shared.counted.number(*remote, found);
             self.send_datagram((bytes, record), self.sequence(&way), &treatment)
         });
-        let is_large = matches!(sent, Some(Err(SendDatagramError::TooLarge { .. })));
-        self.large.note(is_large);
+        let mut fate = Fate::SENT;
+        if let Some(Err(SendDatagramError::TooLarge { max })) = sent
+            && bytes.len() > ALWAYS
+        {
+            self.large.note(bytes.len(), Instant::now());
+            fate.most = Some(max.max(ALWAYS));
+        }
         match sent {
             Some(Ok(())) => {}
             None => self.send_capsule(bytes).await?,
@@ -391,25 +386,22 @@ impl Sender {
                 self.send_capsule(bytes).await?;
             }
             Some(Err(SendDatagramError::Connection(reason))) => return Err(reason.into()),
-            Some(Err(error)) => {
+            Some(Err(_)) => {
                 self.shared.counted.lose(1, *remote);
-                return Ok(match error {
-                    SendDatagramError::TooLarge { max } => Fate::TooLarge {
-                        most: max.max(ALWAYS),
-                    },
-                    _ => Fate::Dropped,
-                });
+                fate.is_sent = false;
+                return Ok(fate);
             }
         }
         // The number is used up only now: the peer would wait for one that is not sent.
         self.ways.advance(*remote, way);
         self.shared.counted.sent(*remote, found);
-        Ok(Fate::Sent)
+        Ok(fate)
     }
 
     /// Whether a payload of this length that fits no datagram is carried in a capsule.
     fn is_carried(&self, length: usize) -> bool {
-        length <= ALWAYS || length <= MEANT && self.large.is_meant()
+        let is_udp = self.protocol == Protocol::Udp;
+        length <= ALWAYS || is_udp && length <= MEANT && self.large.is_meant()
     }
 
     fn sequence(&self, way: &ways::Way) -> Sequence {

@@ -7,7 +7,7 @@
 //! FIN, reset, a broken rule, a lost connection  <--  nothing more is carried
 //! ```
 
-use super::{Fate, Payload, Receiver, Remote, Sender, length};
+use super::{Payload, Receiver, Remote, Sender, length};
 use crate::records::Meter;
 use crate::relay::Cut;
 use crate::udp;
@@ -29,8 +29,7 @@ pub(crate) trait Source {
         None
     }
 
-    /// A payload of up to `most` bytes could have been carried; this one, for the remote end or the
-    /// target, was dropped.
+    /// A payload for the remote end, or the target, fits no datagram; one of up to `most` bytes does.
     fn too_large(&mut self, _remote: Option<SocketAddr>, _most: usize) {}
 }
 
@@ -220,16 +219,16 @@ async fn inward(
             let Meter { all, record } = of(meter, found.as_ref());
             let sent = sender.send_found(&payload, found.as_ref());
             // What is dropped is counted as dropped alone.
-            match record.wait_inward(sent).await? {
-                Fate::Sent => {
-                    let bytes = payload.bytes.len();
-                    all.add_inward(bytes);
-                    if payload.remote.is_none() || found.is_some() {
-                        record.carried_in(bytes);
-                    }
+            let fate = record.wait_inward(sent).await?;
+            if fate.is_sent {
+                let bytes = payload.bytes.len();
+                all.add_inward(bytes);
+                if payload.remote.is_none() || found.is_some() {
+                    record.carried_in(bytes);
                 }
-                Fate::TooLarge { most } => source.too_large(payload.remote, most),
-                Fate::Dropped => {}
+            }
+            if let Some(most) = fate.most {
+                source.too_large(payload.remote, most);
             }
             is_active = true;
         }
