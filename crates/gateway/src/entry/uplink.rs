@@ -21,7 +21,6 @@ use anabranch_net::engine::ConnectionError;
 use anabranch_net::{Connection, PathManager};
 use anabranch_tunnel::Treatment;
 use anabranch_tunnel::links::{Cap, Harm, Level, Then, Used};
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -256,7 +255,7 @@ impl Uplink {
             Err(failed) => return failed,
         };
         let (mut pause, mut told, mut number) = (PAUSE, String::new(), 0);
-        let mut leaving = VecDeque::new();
+        let mut leaving = Vec::new();
         loop {
             number += 1;
             match self.connect(&mut known, number).await {
@@ -454,16 +453,17 @@ impl Uplink {
     }
 }
 
-/// One more connection stands until its far end closes it; the oldest one no longer, if there are
-/// too many.
-fn leave_beside(leaving: &mut VecDeque<Connection>, left: Connection) {
+/// One more connection stands until its far end closes it. If there are too many, the one before it
+/// does no longer: a far end that leaves is asked again and again, and what was open when it began
+/// to leave is on the oldest one.
+fn leave_beside(leaving: &mut Vec<Connection>, left: Connection) {
     leaving.retain(|connection| connection.close_reason().is_none());
-    leaving.push_back(left);
-    if leaving.len() > MOST_LEAVING
-        && let Some(oldest) = leaving.pop_front()
+    if leaving.len() >= MOST_LEAVING
+        && let Some(before) = leaving.pop()
     {
-        close(&oldest, Code::NO_ERROR, "other far ends were left since");
+        close(&before, Code::NO_ERROR, "another one was left since");
     }
+    leaving.push(left);
 }
 
 impl Up {
