@@ -75,7 +75,8 @@ fn wait_for_answers(pinger: &Pinger) -> Instant {
     Instant::now()
 }
 
-/// Checks that nothing was refused, and nothing lost but from `begin` to `end`.
+/// Checks that nothing was refused, and nothing lost but from `begin` to `end`; a busy machine may
+/// lose one at another time.
 #[track_caller]
 fn lost_only_between(pinger: &Pinger, begin: Instant, end: Instant) {
     let seen = pinger.settle();
@@ -86,7 +87,8 @@ fn lost_only_between(pinger: &Pinger, begin: Instant, end: Instant) {
         return eprintln!("none of {} lost", seen.sent.len());
     };
     eprintln!("{lost} of {} lost in {:?}", seen.sent.len(), last - first);
-    assert!(first + BEFORE >= begin && last <= end, "{lost} lost");
+    let is_within = first + BEFORE >= begin && last <= end;
+    assert!(is_within || lost == 1, "{lost} lost");
 }
 
 /// What a descriptor of a process is of, for each that it has.

@@ -32,7 +32,7 @@ pub struct Net {
 impl Net {
     pub fn new(name: &str) -> Option<Self> {
         let mut lab = Lab::new(name, &[Rate::mbit(20); 2])?;
-        if !Need::Network.programs(name, &["nft"]) {
+        if !Need::Network.programs(name, &["nft", "sh"]) {
             return None;
         }
         let (host, target) = attach(&mut lab);

@@ -203,22 +203,18 @@ impl Guard {
 
 /// What ends a node, and by that its guard. Whoever sends one to a guard as well ends all processes
 /// of a service, and waits for each.
-struct Signals([Option<unix::Signal>; 3]);
+struct Signals([Option<unix::Signal>; 2]);
 
 impl Signals {
     fn hear() -> Self {
-        let kinds = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ];
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
         // One that cannot be heard ends this process.
         Self(kinds.map(|kind| unix::signal(kind).ok()))
     }
 
     /// Waits for one, or one that came before.
     async fn heard(&mut self) {
-        let [first, second, third] = &mut self.0;
+        let [first, second] = &mut self.0;
         let heard = async |signal: &mut Option<unix::Signal>| match signal {
             Some(signal) => drop(signal.recv().await),
             None => std::future::pending().await,
@@ -226,7 +222,6 @@ impl Signals {
         tokio::select! {
             () = heard(first) => {}
             () = heard(second) => {}
-            () = heard(third) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `--capture` of `anabranch tunnel join`, and `anabranch tunnel down`.
 
-use super::keeping::{self, Keeping};
+use super::keeping;
 use super::{guard_command, ip};
 use crate::args::tunnel::Join;
 use crate::failure::{Failure, Outcome};
@@ -74,9 +74,9 @@ pub(super) async fn unguarded(capture: Option<&mut Capture>) -> Failure {
         .hint("without it a crash would leave hosts without a network: join again")
 }
 
-/// Ends it, or leaves it to the next process if the device is kept for that.
-pub(super) async fn stop(capture: Capture, args: &Join, keeping: &Keeping, quiet: bool) {
-    if keeping.holds() {
+/// Ends it, or `leaves` it to the next process.
+pub(super) async fn stop(capture: Capture, args: &Join, leaves: bool, quiet: bool) {
+    if leaves {
         capture.leave().await;
     } else if let Err(error) = capture.stop().await {
         let failure = failure(&error).hint_if_none("sudo anabranch tunnel down");

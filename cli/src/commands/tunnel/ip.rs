@@ -36,9 +36,9 @@ pub(super) async fn unguarded(undo: Option<&mut Undo>) -> Failure {
         .hint("without it a crash would leave firewall rules behind: serve again")
 }
 
-/// Undoes it.
-pub(super) async fn stop(undo: Undo, keeping: &Keeping) {
-    if keeping.holds() {
+/// Undoes it, or `leaves` it to the next process.
+pub(super) async fn stop(undo: Undo, leaves: bool) {
+    if leaves {
         return undo.leave();
     }
     if let Err(error) = undo.undo().await {

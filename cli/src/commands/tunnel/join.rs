@@ -96,7 +96,7 @@ pub(super) async fn run(
     line.links.save();
     endpoint.say_goodbye().await;
     if let Some(capturing) = capturing {
-        capture::stop(capturing, args, &keeping, quiet).await;
+        capture::stop(capturing, args, keeping.outlives(&ended), quiet).await;
     }
     ended
 }

@@ -1,6 +1,7 @@
 //! The descriptor of the device, which systemd keeps while it starts a node again: what it hands
 //! over to this process, and what it is to hand over to the next.
 
+use crate::failure::Outcome;
 use crate::output;
 use anabranch_gateway::Keeper;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -64,9 +65,10 @@ impl Keeping {
         })
     }
 
-    /// Whether the device that is in use was handed over, so that it may outlive this process.
-    pub(super) fn holds(&self) -> bool {
-        self.holds.load(Ordering::Relaxed)
+    /// Whether the device that is in use may outlive this process, which ends so, for another one.
+    /// After a failure that one would fail as well, and nobody would ever undo what is left.
+    pub(super) fn outlives(&self, ended: &Outcome) -> bool {
+        ended.is_ok() && self.holds.load(Ordering::Relaxed)
     }
 }
 
@@ -99,7 +101,7 @@ impl Keeper for Keeping {
 /// a device has its name until then.
 fn refuse(name: &str, why: &str) {
     output::say(format!(
-        "note: what systemd has kept as `{name}` is closed and not used: {why}"
+        "note: what systemd has handed over as `{name}` is closed and not used: {why}"
     ));
     let removed = notify_with_fds(
         &[NotifyState::FdStoreRemove, NotifyState::FdName(name)],
@@ -150,6 +152,12 @@ fn handed_over() -> Vec<(String, OwnedFd)> {
 /// Owns a descriptor of this process. Who receives one owns it, so it is sent from here to here;
 /// the number by which it came is closed.
 fn own(descriptor: RawFd) -> io::Result<OwnedFd> {
+    let owned = sent_here(descriptor);
+    close(descriptor)?;
+    owned
+}
+
+fn sent_here(descriptor: RawFd) -> io::Result<OwnedFd> {
     let (from, to) = UnixStream::pair()?;
     let descriptors = [descriptor];
     let rights = [ControlMessage::ScmRights(&descriptors)];
@@ -164,6 +172,5 @@ fn own(descriptor: RawFd) -> io::Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    close(descriptor)?;
     owned.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
 }

@@ -94,7 +94,7 @@ pub(super) async fn run(
     let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
     exit.record().await;
     if let Some(undo) = undo {
-        ip::stop(undo, &keeping).await;
+        ip::stop(undo, keeping.outlives(&ended)).await;
     }
     ended
 }
