@@ -415,7 +415,7 @@ const WIREGUARD: &str = "
     key=$0 address=$1
     shift
     (
-        until test -S /run/wireguard/wg0.sock; do sleep 0.02; done
+        until test -S /run/wireguard/wg0.sock; do kill -0 $$ || exit 1; sleep 0.02; done
         wg set wg0 listen-port 51820 private-key $key peer $*
         ip address add $address/24 dev wg0
         ip link set wg0 up

@@ -4,13 +4,17 @@
 
 use super::aioquic::{self, AIOQUIC};
 use super::case::{Case, Role};
-use super::cases::{Bench, PATIENCE, ensure};
+use super::cases::{Bench, ensure};
 use super::far_end::FarEnd;
 use super::near_end::NearEnd;
 use super::process::Running;
 use super::{Peer, Shop};
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
+
+/// How long all cases of a group may take: some wait for half a minute by themselves.
+const WHOLE: Duration = Duration::from_secs(240);
 
 pub(crate) const PEER: Peer = Peer {
     name: "aioquic-hostile",
@@ -123,7 +127,7 @@ fn port<'a>(said: &'a str, at: &str) -> Result<&'a str, String> {
 
 /// Waits for the end of a program that judges its cases, and tells what memory they took.
 fn judge(mut program: Running) -> Result<(), String> {
-    let ended = program.succeeds(PATIENCE);
+    let ended = program.succeeds(WHOLE);
     let said = program.said();
     let lines = |beginning: &'static str| {
         let lines = said.lines();
