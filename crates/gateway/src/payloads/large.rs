@@ -1,7 +1,7 @@
 //! Whether a request's payloads that fit no datagram are meant to be that large.
 //!
 //! A congestion control that looks for the longest packet sends such ones, and must lose them: what
-//! it takes for the path's size it sends ever after, and in capsules all would wait for one another.
+//! it takes for the path's size it sends ever after, and in capsules all would wait for each other.
 //! It gives a size up after three probes (RFC 8899, section 5.1.2, MAX_PROBES) and begins again
 //! minutes later. A VPN with its default MTU, or a program whose pieces have a fixed size, takes no
 //! other answer: it stands still.

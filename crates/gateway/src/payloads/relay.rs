@@ -29,7 +29,7 @@ pub(crate) trait Source {
         None
     }
 
-    /// A payload for the remote end, or the target, fits no datagram; one of up to `most` bytes does.
+    /// A payload for the remote end, or the target, fits no datagram; one of `most` bytes does.
     fn too_large(&mut self, _remote: Option<SocketAddr>, _most: usize) {}
 }
 
