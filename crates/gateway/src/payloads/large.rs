@@ -2,7 +2,7 @@
 //!
 //! A congestion control that looks for the longest packet sends such ones, and must lose them: what
 //! it takes for the path's size it sends ever after, and in capsules all would wait for each other.
-//! It gives a size up after three probes (RFC 8899, section 5.1.2, MAX_PROBES) and begins again
+//! It gives a size up after three probes (RFC 8899, section 5.1.2, `MAX_PROBES`) and begins again
 //! minutes later. A VPN with its default MTU, or a program whose pieces have a fixed size, takes no
 //! other answer: it stands still.
 
