@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A TCP connection by WireGuard or OpenVPN over one link, as a contender of the laboratory.
 
-    sudo apt-get install wireguard-go wireguard-tools openvpn openssl nftables
+    sudo apt-get install --no-install-recommends \
+        wireguard-go wireguard-tools openvpn openssl nftables
     sudo target/release/anabranch lab run lab/scenarios/tunnel/vpns.toml --out results
 
 `lab/contenders/wireguard.toml` and `openvpn.toml` start this at both ends: an end of the tunnel,
