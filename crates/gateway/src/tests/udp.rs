@@ -194,19 +194,24 @@ async fn what_fits_no_packet_is_dropped_and_counted_and_the_flow_goes_on() {
     assert_eq!(association.question(&large).await.len(), 60_001);
 }
 
-#[tokio::test]
-async fn what_every_link_carries_passes_where_no_path_was_probed() {
-    let place = Place::open(10);
-    let target = echo().await;
+/// An association with an echo over a path that carries no more than it begins with.
+async fn unprobed(place: &Place) -> (Association, Session, PathManager) {
     let mut transport = crate::near_transport();
     transport.mtu.max = transport.mtu.min;
     transport.mtu.max_ipv4 = transport.mtu.min;
     let fingerprint = place.identity.fingerprint();
-    let (connection, _paths) = connect_with(transport, &place.remotes, fingerprint).await;
+    let (connection, paths) = connect_with(transport, &place.remotes, fingerprint).await;
     let session = Session::start(connection, Settings::OURS).await.unwrap();
     let headers = place.let_in(&session).await;
-    let opened = Association::open(&session, &headers, &target).await;
-    let mut association = opened.map_err(|refused| refused.status).unwrap();
+    let opened = Association::open(&session, &headers, &echo().await).await;
+    let association = opened.map_err(|refused| refused.status).unwrap();
+    (association, session, paths)
+}
+
+#[tokio::test]
+async fn what_every_link_carries_passes_where_no_path_was_probed() {
+    let place = Place::open(10);
+    let (mut association, _session, _paths) = unprobed(&place).await;
     // The first packet of a QUIC connection, with the answer that is a byte longer.
     for length in [1, 1200, 1, 1279] {
         assert_eq!(
@@ -224,16 +229,7 @@ async fn what_every_link_carries_passes_where_no_path_was_probed() {
 async fn large_payloads_pass_that_are_sent_more_often_than_probes() {
     const LARGE: usize = 1450;
     let place = Place::open(10);
-    let target = echo().await;
-    let mut transport = crate::near_transport();
-    transport.mtu.max = transport.mtu.min;
-    transport.mtu.max_ipv4 = transport.mtu.min;
-    let fingerprint = place.identity.fingerprint();
-    let (connection, _paths) = connect_with(transport, &place.remotes, fingerprint).await;
-    let session = Session::start(connection, Settings::OURS).await.unwrap();
-    let headers = place.let_in(&session).await;
-    let opened = Association::open(&session, &headers, &target).await;
-    let mut association = opened.map_err(|refused| refused.status).unwrap();
+    let (mut association, _session, _paths) = unprobed(&place).await;
     let mut is_dropped = async |length| {
         let dropped = || association.counts.dropped.load(Ordering::Relaxed);
         let before = dropped();
