@@ -206,6 +206,14 @@ impl Tracked {
         }
     }
 
+    /// Why the peer wanted no more of a stream that has a handle, if it did not.
+    pub(crate) fn stopped(&self, id: StreamId) -> Option<u64> {
+        match self.sending.get(&id)?.end {
+            Some(SendEnd::Stopped(code)) => Some(code),
+            _ => None,
+        }
+    }
+
     fn on_send(&mut self, id: StreamId, end: Option<SendEnd>, woken: &mut Vec<Waker>) {
         // Streams without a handle are of no interest.
         let Some(sending) = self.sending.get_mut(&id) else {

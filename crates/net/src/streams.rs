@@ -62,7 +62,11 @@ impl SendStream {
                 Err(engine::WriteError::Stopped(code)) => {
                     Poll::Ready(Err(WriteError::Stopped(code)))
                 }
-                Err(engine::WriteError::Closed) => Poll::Ready(Err(WriteError::Closed)),
+                // The engine forgets a stream once the peer knows of its end.
+                Err(engine::WriteError::Closed) => Poll::Ready(Err(match tracked.stopped(id) {
+                    Some(code) => WriteError::Stopped(code),
+                    None => WriteError::Closed,
+                })),
                 Err(engine::WriteError::Blocked) => {
                     let sending = tracked.sending.entry(id).or_default();
                     sending.waker = Some(cx.waker().clone());

@@ -313,6 +313,18 @@ async fn reset_and_stop_reach_the_other_side_with_their_codes() {
         server_send.write_all(b"y").await,
         Err(WriteError::Stopped(6))
     );
+    // The next stream's packets acknowledge the end of this one, which the engine then forgets.
+    for _ in 0..3 {
+        let (mut send, mut recv) = client.open_bi().await.unwrap();
+        send.write_all(b"x").await.unwrap();
+        let (mut back, _) = soon(server.accept_bi()).await.unwrap();
+        back.write_all(b"x").await.unwrap();
+        soon(recv.read_chunk(1)).await.unwrap();
+    }
+    assert_eq!(
+        server_send.write_all(b"y").await,
+        Err(WriteError::Stopped(6))
+    );
 }
 
 #[tokio::test]
