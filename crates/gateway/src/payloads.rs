@@ -303,7 +303,7 @@ struct Fate {
     /// It is on its way. If not, it is too large, too much waits, or there is no context for its
     /// remote end.
     is_sent: bool,
-    /// The longest payload that fits a datagram, where this one does not, nor has to.
+    /// The longest payload that fits a datagram, where this one is longer and need not pass.
     most: Option<usize>,
 }
 

@@ -43,10 +43,7 @@ impl Place {
     fn open(max_flows: usize) -> Self {
         let state = tempfile::tempdir().unwrap();
         let identity = Identity::generate().unwrap();
-        let tls = identity.server(&["localhost"]).unwrap();
-        let mut config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-        config.transport = Arc::new(crate::far_transport());
-        let endpoint = Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap();
+        let endpoint = server(&identity, crate::far_transport());
         let remotes = endpoint.local_addrs();
         let permissions = Permissions {
             allow: vec!["127.0.0.1".parse().unwrap()],
@@ -90,6 +87,14 @@ impl Place {
         assert_eq!(joined.status, 200);
         headers
     }
+}
+
+/// An endpoint on loopback that speaks HTTP/3 as `localhost`.
+fn server(identity: &Identity, transport: TransportConfig) -> Endpoint {
+    let tls = identity.server(&["localhost"]).unwrap();
+    let mut config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
+    config.transport = Arc::new(transport);
+    Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap()
 }
 
 async fn connect_to(remotes: &[SocketAddr], fingerprint: Fingerprint) -> (Connection, PathManager) {

@@ -9,7 +9,6 @@ use crate::identity::Kept;
 use anabranch_masque::Protocol;
 use anabranch_masque::capsule::{self, Capsule};
 use bytes::Bytes;
-use std::net::Ipv4Addr;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
@@ -48,10 +47,7 @@ impl Manner {
 
 /// A far end that lets everybody in and hands over what comes.
 fn far_end(identity: &Identity, manner: Manner) -> (Vec<SocketAddr>, Heard) {
-    let tls = identity.server(&["localhost"]).unwrap();
-    let config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let endpoint = Endpoint::server(config, &[listen]).unwrap();
+    let endpoint = server(identity, defaults::transport());
     let (remotes, (told, heard)) = (endpoint.local_addrs(), mpsc::unbounded_channel());
     tokio::spawn(async move {
         let mut manner = manner;

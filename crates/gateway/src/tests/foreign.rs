@@ -7,7 +7,6 @@ use crate::entry::{Entrance, News, Proxy};
 use crate::session::data;
 use crate::session::datagrams::Sequence;
 use anabranch_tunnel::Treatment;
-use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use tokio::net::TcpStream;
 
@@ -27,9 +26,7 @@ struct Other {
 impl Other {
     fn open(settings: Settings, credential: Option<&'static str>) -> Arc<Self> {
         let identity = Identity::generate().unwrap();
-        let tls = identity.server(&["localhost"]).unwrap();
-        let config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-        let endpoint = Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap();
+        let endpoint = server(&identity, defaults::transport());
         let other = Arc::new(Self {
             settings,
             credential,
@@ -234,10 +231,7 @@ async fn a_proxy_for_tcp_alone_is_not_asked_for_udp() {
 async fn a_tunnel_that_is_no_proxy_of_http_3_is_tried_again() {
     // It never says its settings, as if it spoke something else.
     let identity = Identity::generate().unwrap();
-    let tls = identity.server(&["localhost"]).unwrap();
-    let config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let endpoint = Endpoint::server(config, &[listen]).unwrap();
+    let endpoint = server(&identity, defaults::transport());
     let remotes = endpoint.local_addrs();
     tokio::spawn(async move {
         while let Some(connection) = endpoint.accept().await {

@@ -65,9 +65,7 @@ async fn a_datagram_for_a_plain_connect_ends_its_request_alone() {
 #[tokio::test]
 async fn who_allows_no_streams_loses_the_connection_in_time() {
     let identity = Identity::generate().unwrap();
-    let tls = identity.server(&["localhost"]).unwrap();
-    let config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-    let endpoint = Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap();
+    let endpoint = server(&identity, defaults::transport());
     let mut transport = crate::near_transport();
     transport.streams.max_streams_uni = 0;
     let remotes = endpoint.local_addrs();
@@ -83,9 +81,7 @@ async fn who_allows_no_streams_loses_the_connection_in_time() {
 
 /// Says on each connection that it is leaving, and closes none; hands the connections over.
 fn leaving_far_end(identity: &Identity) -> (Vec<SocketAddr>, mpsc::UnboundedReceiver<Connection>) {
-    let tls = identity.server(&["localhost"]).unwrap();
-    let config = defaults::server(tls.alpn(&[b"h3"]).build().unwrap());
-    let endpoint = Endpoint::server(config, &["127.0.0.1:0".parse().unwrap()]).unwrap();
+    let endpoint = server(identity, defaults::transport());
     let (remotes, (told, heard)) = (endpoint.local_addrs(), mpsc::unbounded_channel());
     tokio::spawn(async move {
         let mut sessions = Vec::new();
