@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Waits until the peer is known to have completed the handshake, too (RFC 9001, section
-    /// 4.1.2). From then on further paths can be opened, and keys updated.
+    /// 4.1.2). From then on keys can be updated, and paths moved.
     ///
     /// # Errors
     ///

@@ -141,7 +141,7 @@ impl Connection {
         if self.identity.side().is_server() {
             return Err(OpenPathError::NotClient);
         }
-        if !self.handshake.is_confirmed() {
+        if !self.handshake.is_complete() {
             return Err(OpenPathError::NotYet);
         }
         if !self.paths.is_multipath() {
@@ -336,7 +336,7 @@ impl Connection {
         self.handshake.is_complete() && !self.life.is_over()
     }
 
-    /// Whether the handshake is confirmed, so that paths can be opened.
+    /// Whether the handshake is confirmed (RFC 9001, section 4.1.2).
     pub fn is_confirmed(&self) -> bool {
         self.handshake.is_confirmed()
     }

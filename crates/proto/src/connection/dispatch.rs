@@ -118,10 +118,10 @@ impl Connection {
         }
     }
 
-    /// Whether frames of the multipath extension may be sent: it is negotiated and the handshake is
-    /// complete.
+    /// Whether frames of the multipath extension may be sent: it is negotiated, and the handshake
+    /// is complete at least for the peer when it reads them.
     pub(super) fn multipath_active(&self) -> bool {
-        self.paths.is_multipath() && self.handshake.is_complete()
+        self.paths.is_multipath() && self.may_send_one_rtt()
     }
 
     fn on_new_token(&mut self, token: &[u8]) -> Result<(), TransportError> {

@@ -61,6 +61,7 @@ impl Connection {
         self.paths.on_parameters(&params, limit)?;
         self.one_way.set_exponent(params.ack_delay_exponent);
         self.identity.learn_peer(params);
+        self.issue_cids();
         let (by_peer, params) = (true, self.identity.peer());
         self.outbox
             .observe(now, &Observation::Parameters { by_peer, params });
@@ -90,6 +91,8 @@ impl Connection {
             self.on_confirmed(now);
         }
         self.announce_path(now, PathId::ZERO);
+        self.issue_cids();
+        self.note_capacity(now);
         self.replay_undecryptable(now);
         Ok(())
     }
@@ -126,7 +129,7 @@ impl Connection {
 
     /// Both sides are known to be complete (RFC 9001, section 4.1.2).
     #[cold]
-    fn on_confirmed(&mut self, now: Instant) {
+    pub(super) fn on_confirmed(&mut self, now: Instant) {
         if self.handshake.is_confirmed() {
             return;
         }
@@ -136,9 +139,7 @@ impl Connection {
         self.discard_level(now, Level::Handshake);
         // The connection ID that the client invented stays routed for good: an Initial that was
         // delayed or repeated on the way would begin another connection.
-        self.issue_cids();
         self.follow_preferred_address(now);
-        self.note_capacity(now);
     }
 
     /// The first packet of the next level makes the keys of the one before useless

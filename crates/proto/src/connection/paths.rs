@@ -144,7 +144,7 @@ impl Connection {
     #[cold]
     pub(super) fn note_capacity(&mut self, now: Instant) {
         if self.identity.side().is_client()
-            && self.handshake.is_confirmed()
+            && self.handshake.is_complete()
             && self.paths.is_multipath()
             && self.paths.open_count() < self.path_cap()
             && self.paths.next_unused().is_ok()
@@ -154,10 +154,12 @@ impl Connection {
         }
     }
 
-    /// Keeps the peer supplied with connection IDs for every path it may use, lowest IDs first.
+    /// Keeps the peer supplied with connection IDs for every path it may use, lowest IDs first. A
+    /// server does so behind its part of the handshake already: with them a client opens paths
+    /// as soon as it is complete, a round trip before it knows that the server is.
     #[cold]
     pub(super) fn issue_cids(&mut self) {
-        if !self.handshake.is_confirmed() {
+        if !self.may_send_one_rtt() || !self.identity.knows_peer() {
             return;
         }
         let mut source = CidSource {

@@ -105,7 +105,7 @@ impl Connection {
         // Connection IDs must be there before the path that uses them. Where no address is proven,
         // the little that may be sent is for the challenge.
         if self.paths.owes_frames()
-            && self.handshake.is_confirmed()
+            && self.handshake.is_complete()
             && let Some(path) = self.paths.control_path(None).filter(is_proven)
         {
             return Some(Job::new(path.id(), Task::Control));
@@ -114,6 +114,10 @@ impl Connection {
         let own = |slot: &Slot| Job::of_path(now, slot, confirmed);
         if let Some(job) = self.paths.in_use().find_map(own) {
             return Some(job);
+        }
+        if !self.handshake.is_complete() && self.handshake_waits() {
+            // The peer can read nothing without it, and may have earned little more.
+            return None;
         }
         if let Some(path) = self.ack_routes.due(now, &self.paths) {
             // Data that goes the same way carries the acknowledgement along.
@@ -137,10 +141,6 @@ impl Connection {
 
     /// What data to send, and where.
     fn data_job(&mut self, now: Instant, level: Level) -> Option<Job> {
-        if !self.handshake.is_complete() && self.handshake_waits() {
-            // The peer can read nothing without it, and may have earned little more.
-            return None;
-        }
         let max_ack_delay = self.peer_max_ack_delay();
         let is_watched = self.outbox.is_observed();
         self.placement

@@ -3,8 +3,8 @@
 /// Why a path cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenPathError {
-    /// Paths can be opened once the handshake is confirmed.
-    #[error("the handshake is not confirmed yet")]
+    /// Paths can be opened once the handshake is complete.
+    #[error("the handshake is not complete yet")]
     NotYet,
     /// One side does not speak the multipath extension.
     #[error("multipath was not negotiated")]

@@ -159,7 +159,7 @@ fn rescued_data_shortens_a_transfer_through_a_small_window() {
         took
     });
     // A packet at a time helps a little; keeping the slow path from blocking helps much.
-    assert!(took[1] < took[0].mul_f64(0.95), "{took:?}");
+    assert!(took[1] < took[0].mul_f64(0.97), "{took:?}");
     assert!(took[2] < took[0].mul_f64(0.5), "{took:?}");
 }
 
@@ -250,8 +250,10 @@ fn a_path_in_reserve_has_no_part_of_a_split_buffer() {
     client
         .set_path_status(SLOW, PathStatus::Backup)
         .expect("the path is open");
-    pair.transfer(true, 1_000_000, LIMIT);
-    let after = path(&mut pair, PathId::ZERO).usable_window;
+    let mut after = 0;
+    watch(&mut pair, 1_000_000, |pair| {
+        after = after.max(path(pair, PathId::ZERO).usable_window);
+    });
     assert!(before <= 128 << 10 && after > before, "{before}, {after}");
 }
 

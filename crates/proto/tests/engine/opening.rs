@@ -96,3 +96,35 @@ fn a_path_opens_although_the_first_went_silent() {
     pair.ways[0].up = false;
     assert_prompt(&mut pair, 1);
 }
+
+/// Two ways of 50 ms, and a client whose handshake is complete, as it knows.
+fn just_complete() -> Pair {
+    let ways = vec![Way::new(1).delay(50), Way::new(2).delay(50)];
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    let is_connected = |(_, event): &(_, Event)| matches!(event, Event::Connected);
+    assert!(pair.run_until(LIMIT, |pair| pair.client_events.iter().any(is_connected)));
+    assert!(!pair.client_conn().is_confirmed());
+    pair
+}
+
+#[test]
+fn a_client_opens_paths_before_it_knows_that_the_server_is_complete() {
+    let mut pair = just_complete();
+    let began = pair.now;
+    let (_, server) = time_to_open(&mut pair, 1);
+    // Half a round trip there, one more for the server's own challenge.
+    assert!(server < Duration::from_millis(155), "{server:?}");
+    assert!(pair.now.since(began) < Duration::from_millis(155));
+}
+
+#[test]
+fn a_first_path_that_dies_behind_the_handshake_takes_nothing_along() {
+    let mut pair = just_complete();
+    // The end of the handshake has arrived, and what answers it is lost.
+    pair.run_for(Duration::from_millis(60));
+    pair.ways[0].set_open(false);
+    time_to_open(&mut pair, 1);
+    assert!(pair.client_conn().is_confirmed(), "by an acknowledgement");
+    let took = pair.transfer(false, 100_000, LIMIT);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}

@@ -44,7 +44,7 @@ pub(super) async fn keep_open(connection: Connection, mut plan: Plan, ledger: Ar
     } else {
         ledger.wait_until(plan.opens).await;
     }
-    if connection.confirmed().await.is_err() {
+    if connection.established().await.is_err() {
         return;
     }
     loop {

@@ -16,7 +16,7 @@ pub use session::{Dial, PathPlan, Session};
 
 use crate::{Buffers, Packet, Payload, Process, Seed};
 use anabranch_proto::config::{EndpointConfig, ServerConfig};
-use anabranch_proto::connection::Connection;
+use anabranch_proto::connection::{Connection, OpenPathError};
 use anabranch_proto::datagram::{SocketId, Transmit, Tuple};
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
@@ -247,8 +247,8 @@ impl QuicHost {
             Event::Connected => {
                 session.established = Some(now);
                 self.set_first_options(id);
+                self.plan_further_paths(now, id);
             }
-            Event::Confirmed => self.plan_further_paths(now, id),
             Event::Closed(error) => session.closed = Some((now, error.clone())),
             Event::Path(notice) => {
                 session.note(now, *notice);
@@ -284,10 +284,9 @@ impl QuicHost {
         }
     }
 
-    /// A client's handshake is confirmed: its further paths become due.
+    /// A client's handshake is complete: its further paths become due.
     fn plan_further_paths(&mut self, now: Instant, id: SessionId) {
         let session = &mut self.sessions[id.0];
-        session.confirmed = true;
         let plans = session.dial.iter().flat_map(|dial| &dial.paths);
         for (progress, plan) in session.progress.iter_mut().zip(plans).skip(1) {
             *progress = Progress::Due(now + plan.after);
@@ -341,7 +340,8 @@ impl QuicHost {
         let opened = connection.open_path(now, tuple, plan.options);
         self.sessions[id.0].progress[at] = match opened {
             Ok(path) => Progress::Open(path),
-            Err(anabranch_proto::connection::OpenPathError::NoMultipath) => Progress::Over,
+            Err(OpenPathError::NoMultipath) => Progress::Over,
+            Err(OpenPathError::NoCid) => Progress::Blocked,
             Err(_) => Progress::Due(now + RETRY),
         };
     }
@@ -450,7 +450,7 @@ impl Process for QuicHost {
                 for (progress, plan) in session.progress.iter_mut().zip(plans) {
                     if affected.contains(&plan.socket)
                         && matches!(progress, Progress::Due(at) if *at > now)
-                        && session.confirmed
+                        && session.established.is_some()
                     {
                         *progress = Progress::Due(now);
                     }

@@ -17,7 +17,7 @@ pub struct Dial {
     pub config: ClientConfig,
     /// When to start.
     pub at: Instant,
-    /// The first path, which carries the handshake, and those to open once it is confirmed.
+    /// The first path, which carries the handshake, and those to open once it is complete.
     pub paths: Vec<PathPlan>,
 }
 
@@ -30,7 +30,7 @@ pub struct PathPlan {
     pub remote: SocketAddr,
     /// How it should be used.
     pub options: PathOptions,
-    /// The delay after the handshake is confirmed; ignored for the first path.
+    /// The delay after the handshake is complete; ignored for the first path.
     pub after: Duration,
     /// How long after it is given up a replacement is opened; `None` means never.
     pub reopen: Option<Duration>,
@@ -73,7 +73,6 @@ pub struct Session {
     pub(super) dial: Option<Dial>,
     pub(super) handle: Option<Handle>,
     pub(super) progress: Vec<Progress>,
-    pub(super) confirmed: bool,
     /// When it started.
     pub(super) began: Option<Instant>,
     pub(super) established: Option<Instant>,
@@ -108,7 +107,6 @@ impl Session {
             dial: None,
             handle: None,
             progress: Vec::new(),
-            confirmed: false,
             began: None,
             established: None,
             closed: None,
@@ -155,12 +153,9 @@ impl Session {
             self.notices.push((now, notice));
         }
         match notice {
-            PathNotice::Capacity => {
+            PathNotice::Capacity if self.established.is_some() => {
                 for progress in &mut self.progress {
-                    if matches!(progress, Progress::Due(_)) && self.confirmed {
-                        continue;
-                    }
-                    if *progress == Progress::Blocked && self.confirmed {
+                    if *progress == Progress::Blocked {
                         *progress = Progress::Due(now);
                     }
                 }

@@ -264,6 +264,8 @@ impl RawPeer {
         if self.side.is_server() {
             self.frames(PathId::ZERO, &[Frame::HandshakeDone]);
         }
+        // The victim acknowledges what it has now, and not with what a test does first.
+        self.wait(Duration::from_millis(30));
         self.ack_all();
         // Some of what it does next waited for that: a server probes for larger packets.
         self.ack_all();
