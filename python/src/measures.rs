@@ -172,6 +172,7 @@ pub(crate) fn promise(
                 worlds,
                 plain,
                 control: false,
+                draws: 1,
                 jobs,
             };
             return all.run(&names, &asked, &|_| {});
@@ -183,6 +184,7 @@ pub(crate) fn promise(
                 &World::draw(seed, plain),
                 &scheduler,
                 congestion.as_deref(),
+                1,
                 &names,
             )
         };

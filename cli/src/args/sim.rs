@@ -226,6 +226,10 @@ pub(crate) struct Promise {
     /// what the bars show where nothing is gained or lost
     #[arg(long, conflicts_with = "scheduler")]
     pub(crate) control: bool,
+    /// Repeat each run with other losses by chance, this often in all, and count the median
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) draws: u32,
     /// Fail if more than this share of worlds takes longer than 1.02 (1.10) times the better link
     /// and a round trip, as 1%,0.1%
     #[arg(long, value_name = "P,P", value_parser = shares)]

@@ -40,6 +40,7 @@ pub(super) async fn run(args: &Args, names: &Arc<Names>, quiet: bool) -> Outcome
         worlds: args.worlds,
         plain: args.plain,
         control: args.control,
+        draws: args.draws,
         jobs: args.jobs as usize,
     };
     if let Some(folder) = &args.out {
@@ -267,6 +268,7 @@ mod tests {
             worlds: 1,
             plain: false,
             control: false,
+            draws: 1,
             jobs: 1,
         };
         keep(folder.path(), &promise, &[measured(2.0), measured(1.0)]).unwrap();

@@ -99,11 +99,24 @@ enum Compared {
 ///
 /// # Errors
 /// As [`measure`].
-pub fn control(world: &World, congestion: Option<&str>, names: &Names) -> Result<Measured, String> {
-    compare(world, RECOMMENDED, congestion, names, Compared::Control)
+pub fn control(
+    world: &World,
+    congestion: Option<&str>,
+    draws: u32,
+    names: &Names,
+) -> Result<Measured, String> {
+    compare(
+        world,
+        RECOMMENDED,
+        congestion,
+        draws,
+        names,
+        Compared::Control,
+    )
 }
 
-/// Runs a world with all links, and with each alone.
+/// Runs a world with all links, and with each alone: each of these `draws` times, with other losses
+/// and jitter by chance every time, of which the median one counts.
 ///
 /// # Errors
 /// The world is not a valid scenario, or a run failed for a reason other than time: with the seed.
@@ -111,15 +124,17 @@ pub fn measure(
     world: &World,
     scheduler: &str,
     congestion: Option<&str>,
+    draws: u32,
     names: &Names,
 ) -> Result<Measured, String> {
-    compare(world, scheduler, congestion, names, Compared::All)
+    compare(world, scheduler, congestion, draws, names, Compared::All)
 }
 
 fn compare(
     world: &World,
     scheduler: &str,
     congestion: Option<&str>,
+    draws: u32,
     names: &Names,
     compared: Compared,
 ) -> Result<Measured, String> {
@@ -132,12 +147,8 @@ fn compare(
     let plan = plan.map_err(|error| problem(error.to_string()))?;
     let sim = Sim::new(names.clone());
     let carry_out = |run: &Run| {
-        let outcome = sim.run(run);
-        if matches!(outcome.status, Status::Ok | Status::Timeout) {
-            Ok(outcome)
-        } else {
-            Err(problem(format!("{}: {}", run.contender, outcome.reason)))
-        }
+        let outcome = median_of(draws, kind(world), run, &sim);
+        outcome.map_err(|reason| problem(format!("{}: {reason}", run.contender)))
     };
     let of_one = |run: &Run| Some((only_link(run)?, run.clone()));
     let mut singles = Vec::new();
@@ -158,6 +169,28 @@ fn compare(
     };
     let other = other.ok_or_else(|| problem("no run with all links".into()))?;
     Ok(judge(world, &carry_out(&other)?, best, &singles))
+}
+
+/// Carries a run out `draws` times, each with other luck, and picks the one whose figure is the
+/// median, the worse one of two; an error says why a run failed for a reason other than time.
+fn median_of(draws: u32, kind: Figure, run: &Run, sim: &Sim) -> Result<Outcome, String> {
+    let mut outcomes = Vec::new();
+    for draw in 0..draws.max(1) {
+        let seed = match draw {
+            0 => run.seed,
+            _ => Seed(run.seed).derive("draw", u64::from(draw)).0,
+        };
+        let outcome = sim.run(&Run {
+            seed,
+            ..run.clone()
+        });
+        if !matches!(outcome.status, Status::Ok | Status::Timeout) {
+            return Err(outcome.reason);
+        }
+        outcomes.push(outcome);
+    }
+    outcomes.sort_by(|a, b| figure(kind, a).total_cmp(&figure(kind, b)));
+    Ok(outcomes.swap_remove(outcomes.len() / 2))
 }
 
 /// What the best link did alone, and which it is.

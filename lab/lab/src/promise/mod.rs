@@ -43,6 +43,8 @@ pub struct Promise {
     /// Whether the best link alone, run once more with other luck, stands for all links: what the
     /// bars show where nothing is gained or lost. The scheduler means nothing then.
     pub control: bool,
+    /// How often each run is repeated with other luck, the median of which counts; at least once.
+    pub draws: u32,
     /// Threads; 0 for one per core.
     pub jobs: usize,
 }
@@ -66,9 +68,9 @@ impl Promise {
             let world = World::draw(*seed, self.plain);
             let congestion = self.congestion.as_deref();
             let measured = if self.control {
-                control(&world, congestion, names)
+                control(&world, congestion, self.draws, names)
             } else {
-                measure(&world, &self.scheduler, congestion, names)
+                measure(&world, &self.scheduler, congestion, self.draws, names)
             };
             if let Ok(measured) = &measured {
                 progress(measured);

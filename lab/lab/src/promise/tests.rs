@@ -119,6 +119,7 @@ fn a_world_is_measured_with_all_links_with_each_alone_and_against_the_oracle() {
             worlds: 4,
             plain: true,
             control: false,
+            draws: 1,
             jobs: 1,
         },
         AtomicBool::new(false),
@@ -151,24 +152,26 @@ fn a_world_is_measured_with_all_links_with_each_alone_and_against_the_oracle() {
     );
 }
 
+/// Twelve plain worlds by min-RTT.
+fn twelve_worlds(control: bool, draws: u32) -> Vec<Measured> {
+    let promise = Promise {
+        scheduler: "min-rtt".into(),
+        congestion: None,
+        first: 1,
+        worlds: 12,
+        plain: true,
+        control,
+        draws,
+        jobs: 0,
+    };
+    promise
+        .run(&Names::default(), &AtomicBool::new(false), &|_| {})
+        .unwrap()
+}
+
 #[test]
 fn the_control_has_the_best_link_alone_twice_with_other_luck() {
-    let names = Names::default();
-    let with = |is_control: bool| {
-        let promise = Promise {
-            scheduler: "min-rtt".into(),
-            congestion: None,
-            first: 1,
-            worlds: 12,
-            plain: true,
-            control: is_control,
-            jobs: 0,
-        };
-        promise
-            .run(&names, &AtomicBool::new(false), &|_| {})
-            .unwrap()
-    };
-    let (all, control) = (with(false), with(true));
+    let (all, control) = (twelve_worlds(false, 1), twelve_worlds(true, 1));
     for (all, control) in all.iter().zip(&control) {
         assert_eq!((all.best, all.best_link), (control.best, control.best_link));
         assert!(control.twice.abs() < 1e-9, "one link has nothing to repeat");
@@ -177,4 +180,16 @@ fn the_control_has_the_best_link_alone_twice_with_other_luck() {
     let is_same = |one: &&Measured| (one.all - one.best).abs() < 1e-9;
     let same = control.iter().filter(is_same).count();
     assert!(same > 0 && same < control.len(), "{same}");
+}
+
+#[test]
+fn of_several_draws_the_median_counts_and_links_without_luck_have_the_same_each_time() {
+    let (once, thrice) = (twelve_worlds(false, 1), twelve_worlds(false, 3));
+    let same = once.iter().zip(&thrice).filter(|(a, b)| a == b).count();
+    assert!(same > 0 && same < once.len(), "{same}");
+    // Two of three draws are on either side of the median, so it cannot be the least of them in all
+    // worlds with luck, nor the most.
+    let faster = once.iter().zip(&thrice).filter(|(a, b)| a.best > b.best);
+    let slower = once.iter().zip(&thrice).filter(|(a, b)| a.best < b.best);
+    assert!(faster.count() > 0 && slower.count() > 0);
 }
