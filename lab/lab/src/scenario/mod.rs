@@ -39,7 +39,7 @@ pub use topology::{
 };
 pub use transport::{KINDS, Kind, Transport};
 pub(crate) use transport::{are_read, flow_keys_are_read};
-pub use workload::{Background, BackgroundKind, Flow, FlowKind, Marks, Start, Way};
+pub use workload::{Background, BackgroundKind, Flow, FlowKind, Marks, Start, TcpCongestion, Way};
 
 use reader::{Context, Item};
 use std::cell::RefCell;

@@ -124,8 +124,8 @@ pub struct Background {
 pub enum BackgroundKind {
     /// A TCP connection that always has data.
     Tcp {
-        /// `reno` or `cubic`.
-        cubic: bool,
+        /// What decides how much it sends.
+        congestion: TcpCongestion,
     },
     /// Datagrams at a constant rate.
     Udp {
@@ -141,6 +141,32 @@ pub enum BackgroundKind {
         /// Mean pause.
         pause: Duration,
     },
+}
+
+/// The congestion control of background traffic by TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpCongestion {
+    /// NewReno, as kernels have it.
+    Reno,
+    /// CUBIC.
+    Cubic,
+    /// BBR, which only kernels have for TCP.
+    Bbr,
+}
+
+impl TcpCongestion {
+    /// All of them, by their names in scenarios, which are those of the kernel.
+    const ALL: [(&'static str, Self); 3] = [
+        ("reno", Self::Reno),
+        ("cubic", Self::Cubic),
+        ("bbr", Self::Bbr),
+    ];
+
+    /// Its name in scenarios.
+    pub fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(_, one)| *one == self);
+        found.map_or("", |(name, _)| name)
+    }
 }
 
 impl BackgroundKind {
@@ -362,10 +388,9 @@ pub(super) fn background(
         let kind = table.required("kind", "tcp, udp or web")?;
         let kind = match kind.word(&[("tcp", 0), ("udp", 1), ("web", 2)])? {
             0 => {
-                let word = [("reno", false), ("cubic", true)];
-                let cubic = table.read("congestion", |item| item.word(&word))?;
+                let congestion = table.read("congestion", |item| item.word(&TcpCongestion::ALL))?;
                 BackgroundKind::Tcp {
-                    cubic: cubic.unwrap_or(true),
+                    congestion: congestion.unwrap_or(TcpCongestion::Cubic),
                 }
             }
             1 => BackgroundKind::Udp {

@@ -108,13 +108,13 @@ impl Piece {
     ) -> Result<(), String> {
         match self.kind {
             BackgroundKind::Udp { rate, size } => self.udp(scope, clock, rate, size),
-            BackgroundKind::Tcp { cubic } => {
+            BackgroundKind::Tcp { congestion } => {
                 let demand = match self.way {
                     Way::Forward => Exchange::upload(ENDLESS),
                     Way::Backward => Exchange::download(ENDLESS),
                 };
-                let congestion = if cubic { "cubic" } else { "reno" };
-                self.tcp(scope, clock, 0, Box::new(Once::new(demand)), congestion)
+                let demand = Box::new(Once::new(demand));
+                self.tcp(scope, clock, 0, demand, congestion.name())
             }
             BackgroundKind::Web { size, pause } => {
                 // The end that reads is the one that sends requests.
@@ -199,7 +199,13 @@ impl Piece {
         };
         let listener = self.nodes[far].enter(listen);
         let listener = listener.map_err(|error| self.failed(error))?;
-        let listener = listener.map_err(|error| self.failed(error))?;
+        let listener = listener.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => self.failed(format!(
+                "this kernel has no congestion control `{congestion}` for TCP: try `modprobe \
+                 tcp_{congestion}`"
+            )),
+            _ => self.failed(error),
+        })?;
         scope.spawn(move || {
             while !clock.over.load(Ordering::Relaxed) {
                 match listener.accept() {

@@ -298,6 +298,7 @@ fn traffic_between_further_hosts_shares_the_link_in_the_middle_alone() {
             1,
             500_000,
         ),
+        ("kind = \"tcp\"\ncongestion = \"cubic\"", "", 0, 500_000),
         (
             "kind = \"web\"\nsize = \"50kB\"\npause = \"10ms\"",
             "",

@@ -3,7 +3,9 @@
 use super::network::{Beside, Built};
 use crate::backend::drawn;
 use crate::results::Shared;
-use crate::scenario::{Background, BackgroundKind, Interface, Network, NodeKind, Way};
+use crate::scenario::{
+    Background, BackgroundKind, Interface, Network, NodeKind, TcpCongestion, Way,
+};
 use anabranch_proto::time::Instant;
 use anabranch_schedulers::Names;
 use anabranch_sim::ProcessId;
@@ -20,12 +22,16 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
     for (index, one) in built.scenario.background.iter().enumerate() {
         let processes = match one.kind {
             BackgroundKind::Udp { rate, size } => udp(built, index, one, (rate, size)),
-            BackgroundKind::Tcp { cubic } => {
+            BackgroundKind::Tcp { congestion } => {
                 let demand = match one.way {
                     Way::Forward => Exchange::upload(ENDLESS),
                     Way::Backward => Exchange::download(ENDLESS),
                 };
-                let congestion = if cubic { "cubic" } else { "new-reno" };
+                let congestion = match congestion {
+                    TcpCongestion::Reno => "new-reno",
+                    TcpCongestion::Cubic => "cubic",
+                    TcpCongestion::Bbr => return Err("TCP of the simulator has no BBR".into()),
+                };
                 let config = TcpConfig {
                     congestion: names.controller(congestion).map_err(|e| e.to_string())?,
                     ..TcpConfig::default()

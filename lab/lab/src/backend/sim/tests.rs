@@ -199,6 +199,10 @@ fn what_the_simulator_cannot_do_is_a_row_with_its_reason() {
     let outcome = run(&(TWO.to_owned() + "[transport]\nkind = \"mptcp\"\n"));
     assert_eq!(outcome.status, Status::Unsupported);
     assert!(outcome.reason.contains("kernel"));
+    let beside = "[[background]]\nkind = \"tcp\"\ncongestion = \"bbr\"\npath = \"a\"\n";
+    let outcome = run(&(TWO.to_owned() + beside));
+    assert_eq!(outcome.status, Status::Unsupported);
+    assert!(outcome.reason.contains("BBR"), "{}", outcome.reason);
 }
 
 #[test]
