@@ -20,7 +20,7 @@ use crate::tls;
 use crate::wire::PathId;
 use crate::wire::params::{Timestamps, TransportParameters};
 use crate::wire::varint;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,10 +63,11 @@ pub struct TransportConfig {
     pub chunk: Option<u64>,
     /// Builds a congestion controller for each route.
     pub congestion: ControllerFactory,
-    /// Whether the path of the handshake begins from what an earlier connection to the same peer
-    /// saw of it at most an hour ago, and later ones are told (RFC 9959): half of what it carried
-    /// in a round trip goes out in the second one. A server's memory travels in its tokens, beside
-    /// TLS tickets; a client's in the [`ResumptionState`](crate::resumption::ResumptionState).
+    /// Whether a path begins from what an earlier connection to the same peer saw of it at most an
+    /// hour ago, and later ones are told (RFC 9959): half of what it carried in a round trip goes
+    /// out in the second one. A server's memory of up to five addresses of a client travels in its
+    /// tokens, beside TLS tickets; a client's memory of as many paths in the
+    /// [`ResumptionState`](crate::resumption::ResumptionState).
     /// Controllers that are coupled, measure by themselves or stay constant remember nothing.
     pub careful_resume: bool,
     /// Builds the scheduler of each connection.
@@ -235,6 +236,9 @@ pub struct ClientConfig {
     /// What to resume from; without effect if it belongs to another server or other settings of
     /// `tls`. Its token is used if there is none in `token`.
     pub resume: Option<Resume>,
+    /// The address that its first path leaves from, where the driver knows it. It tells one network
+    /// from another for what was remembered of paths, and has no part in where packets go.
+    pub local_address: Option<IpAddr>,
 }
 
 impl ClientConfig {
@@ -245,6 +249,7 @@ impl ClientConfig {
             tls,
             token: Vec::new(),
             resume: None,
+            local_address: None,
         }
     }
 }

@@ -69,6 +69,7 @@ pub mod event;
 mod handshake;
 mod identity;
 mod idle;
+mod known_paths;
 mod life;
 mod outbox;
 #[allow(

@@ -2,14 +2,12 @@
 //! that the server had granted (RFC 9000, section 7.4.1), and a token that proves the address.
 //!
 //! [`ResumptionState`] is a value without behaviour that the application stores where it likes. It
-//! is good once (RFC 8446, appendix C.4). Of paths it carries over what the first one could do, for
-//! who sends much (RFC 9959), and nothing that RFC 10069 negotiates.
+//! is good once (RFC 8446, appendix C.4). Of paths it carries over what they could do, for who
+//! sends much (RFC 9959), and nothing that RFC 10069 negotiates.
 
-use crate::congestion::PathMemory;
 use crate::congestion::resume::MEMORY_LIFETIME;
-use crate::datagram::Tuple;
 use crate::handshake::tls::{ClientTls, SavedSession};
-use crate::handshake::token::address_bytes;
+use crate::known_paths::{KnownPath, MAX_KNOWN_PATHS, Recollection};
 use crate::time::{Duration, Instant};
 use anabranch_wire::Side;
 use anabranch_wire::cursor::{Reader, UnexpectedEnd};
@@ -20,11 +18,11 @@ use std::collections::VecDeque;
 use std::fmt;
 
 /// What an encoded state begins with; the last byte is the version of the encoding.
-const MAGIC: [u8; 5] = *b"ABRS\x01";
+const MAGIC: [u8; 5] = *b"ABRS\x02";
+/// The version before, which knows one path at most and is the same otherwise: it is read, too.
+const FORMER_MAGIC: [u8; 5] = *b"ABRS\x01";
 /// Bytes of the checksum that an encoded state ends with.
 const CHECKSUM: usize = 8;
-/// Bytes of an encoded address.
-const ADDRESS: usize = 16;
 /// The longest encoded state, in bytes: a ticket, a few certificates, a token.
 pub const MAX_STATE: usize = 64 * 1024;
 /// States that one connection leaves at most: so many tickets a server gives and a client keeps,
@@ -95,45 +93,6 @@ impl Remembered {
     }
 }
 
-/// A path and what it carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KnownPath {
-    memory: PathMemory,
-    remote: [u8; ADDRESS],
-    /// The near end, where the driver told it.
-    local: Option<[u8; ADDRESS]>,
-}
-
-impl KnownPath {
-    pub(crate) fn new(memory: PathMemory, tuple: &Tuple) -> Self {
-        Self {
-            memory,
-            remote: address_bytes(tuple.remote.ip()),
-            local: tuple.local.map(address_bytes),
-        }
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let local = self.local.as_ref().map_or(&[][..], |local| local);
-        [&self.memory.encode()[..], &self.remote, local].concat()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        let memory = PathMemory::decode(reader.array().ok()?)?;
-        let remote = reader.array().ok()?;
-        let local = match reader.rest() {
-            [] => None,
-            local => Some(local.try_into().ok()?),
-        };
-        Some(Self {
-            memory,
-            remote,
-            local,
-        })
-    }
-}
-
 /// What the next connection to the same server begins with. It holds secrets: whoever has it can
 /// read the early data of that connection, and be the client as far as the server can tell.
 #[derive(Clone, PartialEq, Eq)]
@@ -143,8 +102,8 @@ pub struct ResumptionState {
     pub(crate) remembered: Remembered,
     /// For the first Initial (RFC 9000, section 8.1.3); empty if the server gave none.
     pub(crate) token: Vec<u8>,
-    /// What its path carried, if that is worth knowing.
-    pub(crate) path: Option<KnownPath>,
+    /// What its paths carried, as far as that is worth knowing.
+    pub(crate) paths: Vec<KnownPath>,
 }
 
 /// Bytes that are not a state this version can use.
@@ -189,10 +148,11 @@ impl ResumptionState {
         self.server_name == server_name && self.session.trust == config.trust_digest()
     }
 
-    /// Forgets what the path carried. A client calls it that comes from another network than it had
-    /// when the state was taken, and knows: otherwise only addresses, RTT and losses tell.
+    /// Forgets what paths carried, all of them. A client calls it that comes from other networks
+    /// than it had when the state was taken, and knows: otherwise only addresses, RTT and losses
+    /// tell.
     pub fn forget_path(&mut self) {
-        self.path = None;
+        self.paths.clear();
     }
 
     /// Itself, if [`decode`](Self::decode) takes it: of a server with a chain of certificates
@@ -221,8 +181,8 @@ impl ResumptionState {
         }
         varint::put(&mut out, session.chain.len() as u64);
         session.chain.iter().for_each(|part| put(&mut out, part));
-        // Last, and not there if there is none: as states were before.
-        if let Some(path) = &self.path {
+        // Last, as many as there are.
+        for path in &self.paths {
             put(&mut out, &path.encode());
         }
         let checksum = checksum(&out);
@@ -235,7 +195,8 @@ impl ResumptionState {
     /// # Errors
     /// If it is anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
-        if bytes.len() > MAX_STATE || !bytes.starts_with(&MAGIC) {
+        let is_known = [MAGIC, FORMER_MAGIC].iter().any(|it| bytes.starts_with(it));
+        if bytes.len() > MAX_STATE || !is_known {
             return Err(StateError::Version);
         }
         let (body, sum) = bytes.split_at(bytes.len() - CHECKSUM.min(bytes.len()));
@@ -258,12 +219,11 @@ impl ResumptionState {
         let chain = (0..count)
             .map(|_| Ok(reader.length_prefixed()?.to_vec()))
             .collect::<Result<_, StateError>>()?;
-        let path = if reader.is_empty() {
-            None
-        } else {
+        let mut paths = Vec::new();
+        while !reader.is_empty() && paths.len() < MAX_KNOWN_PATHS {
             let path = KnownPath::decode(reader.length_prefixed()?);
-            Some(path.ok_or(StateError::Damaged)?)
-        };
+            paths.push(path.ok_or(StateError::Damaged)?);
+        }
         let session = SavedSession {
             trust,
             suite,
@@ -280,7 +240,7 @@ impl ResumptionState {
             session,
             remembered: Remembered::of(&params.map_err(|_| StateError::Damaged)?),
             token,
-            path,
+            paths,
         })
     }
 }
@@ -335,12 +295,12 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// What the path along `tuple` carried, and until when that counts.
-    pub(crate) fn path_memory(&self, now: Instant, tuple: &Tuple) -> Option<(PathMemory, Instant)> {
-        let left = MEMORY_LIFETIME.checked_sub(self.age)?;
-        let known = self.state.path?;
-        let is_there = known == KnownPath::new(known.memory, tuple);
-        is_there.then_some((known.memory, now + left))
+    /// What the earlier connection saw of its paths, as far as that still counts.
+    pub(crate) fn recollection(&self, now: Instant) -> Recollection {
+        let left = MEMORY_LIFETIME.checked_sub(self.age);
+        left.map_or_else(Recollection::default, |left| {
+            Recollection::new(self.state.paths.clone(), now + left)
+        })
     }
 }
 
@@ -359,7 +319,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datagram::SocketId;
+    use crate::congestion::PathMemory;
+    use crate::known_paths::Ends;
     use proptest::prelude::*;
 
     fn state() -> ResumptionState {
@@ -384,23 +345,24 @@ mod tests {
             },
             remembered: Remembered::of(&params),
             token: vec![5; 40],
-            path: None,
+            paths: Vec::new(),
         }
     }
 
-    fn tuple(local: Option<&str>, remote: &str) -> Tuple {
-        Tuple {
-            socket: SocketId(0),
-            local: local.map(|local| local.parse().unwrap()),
-            remote: remote.parse().unwrap(),
-        }
+    fn ends(remote: &str, local: Option<&str>) -> Ends {
+        let address = |text: &str| text.parse().unwrap();
+        Ends::new(address(remote), local.map(address))
     }
 
-    /// A state that knows what the path along `tuple` carried.
-    fn knowing(tuple: &Tuple) -> ResumptionState {
+    /// A state that knows what the paths between these ends carried.
+    fn knowing(ends: &[Ends]) -> ResumptionState {
         let memory = PathMemory::new(1 << 20, Duration::from_millis(200)).unwrap();
+        let known = |ends: &Ends| KnownPath {
+            ends: *ends,
+            memory,
+        };
         ResumptionState {
-            path: Some(KnownPath::new(memory, tuple)),
+            paths: ends.iter().map(known).collect(),
             ..state()
         }
     }
@@ -412,41 +374,37 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_known_again_by_its_addresses_and_for_an_hour() {
-        let there = tuple(None, "192.0.2.7:4433");
-        let mut state = knowing(&there);
+    fn paths_are_known_again_for_an_hour() {
+        let both = [ends("192.0.2.7", None), ends("192.0.2.7", Some("10.0.0.1"))];
+        let mut state = knowing(&both);
         assert_eq!(ResumptionState::decode(&state.encode()), Ok(state.clone()));
-        let memory = state.path.unwrap().memory;
         let hour = Duration::from_secs(3600);
-        let known = |state: &ResumptionState, tuple, age| {
+        let known = |state: &ResumptionState, ends: &Ends, age| {
             let resume = Resume {
                 state: state.clone(),
                 age,
                 early_data: false,
             };
-            let memory = resume.path_memory(Instant::ZERO, &tuple);
+            let memory = resume.recollection(Instant::ZERO).take(ends);
             assert!(memory.is_none_or(|(_, until)| until == Instant::ZERO + hour - age));
-            memory.map(|(memory, _)| memory)
+            memory.is_some()
         };
-        let port = tuple(None, "192.0.2.7:443");
-        assert_eq!(known(&state, port, hour), Some(memory));
         let late = hour + Duration::from_nanos(1);
-        assert_eq!(known(&state, there, late), None);
-        assert_eq!(known(&state, tuple(None, "192.0.2.8:4433"), hour), None);
-        let here = tuple(Some("10.0.0.1"), "192.0.2.7:4433");
-        assert_eq!(known(&state, here, hour), None);
+        for ends in &both {
+            assert!(known(&state, ends, hour));
+            assert!(!known(&state, ends, late));
+        }
+        assert!(!known(&state, &ends("192.0.2.8", None), hour));
         state.forget_path();
-        assert_eq!(known(&state, there, hour), None);
-        let both = knowing(&here);
-        assert_eq!(ResumptionState::decode(&both.encode()), Ok(both.clone()));
-        assert_eq!(known(&both, here, hour), Some(memory));
+        assert!(both.iter().all(|ends| !known(&state, ends, hour)));
     }
 
     #[test]
     fn what_is_no_path_is_damage() {
-        let good = knowing(&tuple(None, "192.0.2.7:4433")).encode();
+        let there = ends("192.0.2.7", None);
+        let good = knowing(&[there]).encode();
         let whole = &good[..good.len() - CHECKSUM];
-        let before = whole.len() - PathMemory::LEN - ADDRESS - 1;
+        let before = whole.len() - knowing(&[there]).paths[0].encode().len() - 1;
         let with = |path: &[u8]| {
             let mut bytes = whole[..before].to_vec();
             put(&mut bytes, path);
@@ -457,6 +415,27 @@ mod tests {
         for path in [&[][..], &[1; 23], &[1; 25], &[1; 39], &[1; 41], &[0; 24]] {
             assert_eq!(with(path), Err(StateError::Damaged), "{path:?}");
         }
+    }
+
+    #[test]
+    fn more_paths_than_are_kept_are_damage() {
+        let path = |n: u8| ends(&format!("192.0.2.{n}"), None);
+        let read = |count: u8| {
+            let all: Vec<_> = (0..count).map(path).collect();
+            ResumptionState::decode(&knowing(&all).encode()).map(|state| state.paths.len())
+        };
+        assert_eq!(read(MAX_KNOWN_PATHS as u8), Ok(MAX_KNOWN_PATHS));
+        assert_eq!(read(MAX_KNOWN_PATHS as u8 + 1), Err(StateError::Damaged));
+    }
+
+    #[test]
+    fn a_state_of_the_version_before_is_read() {
+        let state = knowing(&[ends("192.0.2.7", Some("10.0.0.1"))]);
+        let mut former = state.encode();
+        former.truncate(former.len() - CHECKSUM);
+        former[..MAGIC.len()].copy_from_slice(&FORMER_MAGIC);
+        former.extend(checksum(&former));
+        assert_eq!(ResumptionState::decode(&former), Ok(state));
     }
 
     #[test]
@@ -473,7 +452,7 @@ mod tests {
     fn a_state_of_another_version_and_a_damaged_one_are_told_apart() {
         let good = state().encode();
         let mut newer = good.clone();
-        newer[4] = 2;
+        newer[4] = 3;
         assert_eq!(ResumptionState::decode(&newer), Err(StateError::Version));
         for at in MAGIC.len()..good.len() {
             let mut bad = good.clone();

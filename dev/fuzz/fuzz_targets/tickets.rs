@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What a state begins and ends with.
-const MAGIC: &[u8] = b"ABRS\x01";
+const MAGIC: &[u8] = b"ABRS\x02";
 const CHECKSUM: usize = 8;
 
 /// What the client sends as soon as it can.

@@ -21,6 +21,7 @@ use crate::wire::frame::PathStatus;
 use crate::wire::{Dir, ErrorCode, PathId, Side, StreamId};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Connection {
@@ -135,6 +136,19 @@ impl Connection {
         tuple: Tuple,
         options: PathOptions,
     ) -> Result<PathId, OpenPathError> {
+        self.open_path_from(now, tuple, None, options)
+    }
+
+    /// As [`open_path`](Self::open_path), for a driver that knows which address packets along
+    /// `tuple` leave from: by that, what an earlier connection saw of a path is found again. It has
+    /// no part in where they go.
+    pub fn open_path_from(
+        &mut self,
+        now: Instant,
+        tuple: Tuple,
+        local_address: Option<IpAddr>,
+        options: PathOptions,
+    ) -> Result<PathId, OpenPathError> {
         if self.life.is_over() {
             return Err(OpenPathError::Closed);
         }
@@ -165,6 +179,7 @@ impl Connection {
             }
         })?;
         self.create_path(now, id, tuple, options);
+        self.resume_path(id, local_address);
         Ok(id)
     }
 

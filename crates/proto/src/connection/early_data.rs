@@ -66,17 +66,17 @@ impl Connection {
     }
 
     /// What a later connection can be resumed from, after [`Event::Resumable`]. Each call yields
-    /// another state, as long as there are some; each is good once. What the path carried is in the
-    /// first one that is taken after it did.
+    /// another state, as long as there are some; each is good once. What paths carried is in the
+    /// first one that is taken after they did.
     pub fn take_resumption(&mut self) -> Option<ResumptionState> {
         let session = self.handshake.take_session()?;
-        let path = self.take_known_path();
+        let paths = self.take_known_paths();
         let state = ResumptionState {
             server_name: self.identity.server_name().to_owned(),
             session,
             remembered: Remembered::of(self.identity.peer()),
             token: self.identity.take_token().unwrap_or_default(),
-            path,
+            paths,
         };
         state.if_storable()
     }

@@ -102,10 +102,10 @@ impl Connection {
         let Some(path) = self.paths.path(PathId::ZERO) else {
             return;
         };
-        let address = [path.route().tuple().remote.ip()];
+        let address = [(path.route().tuple().remote.ip(), None)];
         let (keys, rng) = (self.identity.keys(), &mut self.rng);
         let tokens = (0..self.handshake.tickets_given().max(1))
-            .map(|_| keys.seal_new_token(now, &address, None, rng));
+            .map(|_| keys.seal_new_token(now, &address, rng));
         self.owed.new_token = Some(tokens.collect());
         self.begin_memories();
     }

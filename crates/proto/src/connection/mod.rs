@@ -32,7 +32,7 @@ pub use crate::stats::{ConnectionStats, PathStats};
 pub use crate::timer::Timer;
 
 use crate::config::TransportConfig;
-use crate::congestion::{Bottlenecks, PathMemory};
+use crate::congestion::Bottlenecks;
 use crate::datagram::Tuple;
 use crate::error::TransportError;
 use crate::event::Event;
@@ -41,6 +41,7 @@ use crate::handshake::flights::Flights;
 use crate::handshake::undecryptable::Undecryptable;
 use crate::identity::{Identity, Parties};
 use crate::idle::Idle;
+use crate::known_paths::Recollection;
 use crate::life::Life;
 use crate::outbox::Outbox;
 use crate::path::ack_routes::AckRoutes;
@@ -57,6 +58,7 @@ use crate::wire::{ConnectionId, PathId};
 use control::OwedFrames;
 use early_data::EarlyData;
 use remember::Memories;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A QUIC connection over one or more paths.
@@ -120,8 +122,10 @@ pub(crate) struct Beginning {
     pub(crate) config: Arc<TransportConfig>,
     pub(crate) handshake: Handshake,
     pub(crate) tuple: Tuple,
-    /// What an earlier connection saw of the path, and until when that counts.
-    pub(crate) memory: Option<(PathMemory, Instant)>,
+    /// What an earlier connection saw of paths.
+    pub(crate) earlier: Recollection,
+    /// The address that the first path leaves from, if that is known.
+    pub(crate) local_address: Option<IpAddr>,
     /// The connection ID that goes with the server's preferred address.
     pub(crate) preferred_cid: Option<ConnectionId>,
     /// Whether the client's address is proven already, by Retry or a token.
@@ -141,9 +145,6 @@ impl Beginning {
         }
         if self.parties.side.is_server() {
             route.allow_early_data();
-        }
-        if let Some((memory, until)) = self.memory.filter(|_| config.careful_resume) {
-            route.resume(memory, until);
         }
         let space = paths::one_rtt_space(config, rng);
         let first = Path::new(PathId::ZERO, space, route, PathOptions::default(), now);
@@ -183,7 +184,7 @@ impl Connection {
             streams,
             placement: Placement::new(&config),
             owed: OwedFrames::default(),
-            memories: Memories::default(),
+            memories: Memories::of(from.earlier),
             outbox: Outbox::default(),
             idle: Idle::new(now),
             last_data: LastData { at: now, by: None },
@@ -198,6 +199,7 @@ impl Connection {
             config,
             rng,
         };
+        connection.resume_path(PathId::ZERO, from.local_address);
         if side.is_server() {
             connection.outbox.tell(Event::Handshaking);
         } else {

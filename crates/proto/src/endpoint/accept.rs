@@ -5,13 +5,13 @@ use super::contain::contained;
 use super::{Endpoint, Handle, Member};
 use crate::cid_format::random_cid;
 use crate::config::{ClientConfig, IncomingPolicy, RetryPolicy, ServerConfig, TransportConfig};
-use crate::congestion::PathMemory;
 use crate::congestion::resume::MEMORY_LIFETIME;
 use crate::connection::{Beginning, Connection};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{NewToken, TokenError, TokenId, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
 use crate::identity::{Parties, announced_path_limit};
+use crate::known_paths::{Ends, Recollection};
 use crate::path::manager::Routing;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -126,8 +126,8 @@ pub(super) struct Client {
 pub(super) struct Proof {
     /// The `NEW_TOKEN` token that did, which is good once.
     token: Option<TokenId>,
-    /// What that token says of the path, and until when that counts.
-    memory: Option<(PathMemory, Instant)>,
+    /// What that token says of paths, the one it came by first.
+    earlier: Recollection,
     original_dcid: ConnectionId,
     pub(super) retry_scid: Option<ConnectionId>,
     pub(super) address_validated: bool,
@@ -138,7 +138,7 @@ impl Proof {
     fn none(dcid: ConnectionId) -> Self {
         Self {
             token: None,
-            memory: None,
+            earlier: Recollection::default(),
             original_dcid: dcid,
             retry_scid: None,
             address_validated: false,
@@ -192,7 +192,8 @@ impl Endpoint {
                 config: transport,
                 handshake,
                 tuple,
-                memory: resume.and_then(|resume| resume.path_memory(now, &tuple)),
+                earlier: resume.map_or_else(Recollection::default, |it| it.recollection(now)),
+                local_address: config.local_address,
                 preferred_cid: None,
                 address_validated: true,
                 rng,
@@ -394,7 +395,7 @@ impl Endpoint {
         match self.keys.open_retry(now, token, tuple.remote, &dcid) {
             Ok(original_dcid) => Some(Proof {
                 token: None,
-                memory: None,
+                earlier: Recollection::default(),
                 original_dcid,
                 retry_scid: Some(dcid),
                 address_validated: true,
@@ -407,7 +408,7 @@ impl Endpoint {
                 if let Some(token) = opened.ok().filter(is_fresh) {
                     proof.token = Some(token.id);
                     let until = token.id.issued + MEMORY_LIFETIME;
-                    proof.memory = token.memory.map(|memory| (memory, until));
+                    proof.earlier = Recollection::new(token.paths, until);
                     proof.address_validated = true;
                 }
                 Some(proof)
@@ -503,14 +504,23 @@ impl Endpoint {
     fn enter(
         &mut self,
         now: Instant,
+        server: &ServerConfig,
         origin: Origin,
         proof: &Proof,
-    ) -> (Counted, Option<(PathMemory, Instant)>) {
-        let counted = self.crowds.enter(origin, proof.address_validated);
-        let issued = proof.token.map(|token| token.issued);
-        let mut may_resume = || issued.is_some_and(|at| self.crowds.resume(now, counted, at));
+    ) -> (Counted, Recollection) {
+        let most = server.max_connections_per_address;
+        let mut counted = self.crowds.enter(origin, proof.address_validated);
+        let mut earlier = proof.earlier.clone();
         // A token without a memory takes nobody's turn.
-        (counted, proof.memory.filter(|_| may_resume()))
+        earlier.retain(|ends: &Ends| {
+            let at = Origin::from(ends.remote());
+            let issued = proof.token.map(|token| token.issued);
+            issued.is_some_and(|issued| {
+                let crowds = &mut self.crowds;
+                crowds.resume(now, &mut counted, at, issued, most)
+            })
+        });
+        (counted, earlier)
     }
 
     fn create(
@@ -547,9 +557,8 @@ impl Endpoint {
         params.encode(&mut bytes, Side::Server);
         let origin = Origin::from(tuple.remote);
         let tls = server.tls.for_client(origin.0);
-        let handshake = Handshake::server(&tls, bytes, &dcid).ok()?;
-        let handshake = self.set_up(handshake);
-        let (counted, memory) = self.enter(now, origin, proof);
+        let handshake = self.set_up(Handshake::server(&tls, bytes, &dcid).ok()?);
+        let (counted, earlier) = self.enter(now, server, origin, proof);
         let connection = Connection::new(
             now,
             Beginning {
@@ -567,7 +576,8 @@ impl Endpoint {
                 config: transport,
                 handshake,
                 tuple,
-                memory,
+                earlier,
+                local_address: None,
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 address_validated: proof.address_validated,
                 rng,

@@ -47,7 +47,13 @@ pub(super) struct Origin(pub(super) [u8; 16]);
 
 impl From<SocketAddr> for Origin {
     fn from(address: SocketAddr) -> Self {
-        Self(match address.ip().to_canonical() {
+        address.ip().into()
+    }
+}
+
+impl From<IpAddr> for Origin {
+    fn from(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => {
                 let mut network = [0; 16];
@@ -59,11 +65,13 @@ impl From<SocketAddr> for Origin {
 }
 
 /// A server's connection, counted for where it came from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Counted {
     origin: Origin,
     /// Whether the client showed that it is at that address.
     proven: bool,
+    /// Where else it was, and where its further paths may resume.
+    guest_at: Vec<Origin>,
 }
 
 /// Connections of one origin.
@@ -72,7 +80,9 @@ pub(super) struct Crowd {
     all: usize,
     /// Those whose address is proven: nobody else can have made them.
     proven: usize,
-    /// When one of them last began with what an earlier one saw of the path.
+    /// Connections from elsewhere whose further paths may resume here.
+    guests: usize,
+    /// When one of all these last began with what an earlier one saw of the path.
     resumed: Option<Instant>,
 }
 
@@ -105,7 +115,11 @@ impl Crowds {
         let crowd = self.0.entry(origin).or_default();
         crowd.all += 1;
         crowd.proven += usize::from(proven);
-        Counted { origin, proven }
+        Counted {
+            origin,
+            proven,
+            guest_at: Vec::new(),
+        }
     }
 
     pub(super) fn prove(&mut self, counted: &mut Counted) {
@@ -116,26 +130,50 @@ impl Crowds {
         }
     }
 
-    /// Whether a connection may begin with a memory of the path that was issued then: only if no
-    /// other one of its origin that still lives did since, or all that it ever collected would be
-    /// sent at once (RFC 9959, section 3.2). It counts as begun with it from now on.
-    pub(super) fn resume(&mut self, now: Instant, counted: Counted, issued: Instant) -> bool {
-        let Some(crowd) = self.0.get_mut(&counted.origin) else {
-            return false;
-        };
+    /// Whether a connection may begin with a memory of a path to `at` that was issued then: only if
+    /// no other one that may and still lives did since, or all that an address ever collected would
+    /// be sent there at once (RFC 9959, section 3.2). It counts as begun with it from now on, be it
+    /// that the path comes later. As many as may be from there at all, `most`, may have paths to
+    /// there that resume.
+    pub(super) fn resume(
+        &mut self,
+        now: Instant,
+        counted: &mut Counted,
+        at: Origin,
+        issued: Instant,
+        most: usize,
+    ) -> bool {
+        let mut crowd = self.0.get(&at).copied().unwrap_or_default();
         let is_newer = crowd.resumed.is_none_or(|resumed| issued > resumed);
-        if is_newer {
-            crowd.resumed = Some(now);
+        let is_guest = at != counted.origin;
+        if !is_newer || is_guest && crowd.all + crowd.guests >= most {
+            return false;
         }
-        is_newer
+        if is_guest && !counted.guest_at.contains(&at) {
+            counted.guest_at.push(at);
+            crowd.guests += 1;
+        }
+        crowd.resumed = Some(now);
+        self.0.insert(at, crowd);
+        true
     }
 
-    pub(super) fn leave(&mut self, counted: Counted) {
-        if let Some(crowd) = self.0.get_mut(&counted.origin) {
+    pub(super) fn leave(&mut self, counted: &Counted) {
+        self.change(counted.origin, |crowd| {
             crowd.all -= 1;
             crowd.proven -= usize::from(counted.proven);
-            if crowd.all == 0 {
-                self.0.remove(&counted.origin);
+        });
+        for at in &counted.guest_at {
+            self.change(*at, |crowd| crowd.guests -= 1);
+        }
+    }
+
+    /// Changes a crowd, and forgets it if nobody is left of it.
+    fn change(&mut self, at: Origin, change: impl FnOnce(&mut Crowd)) {
+        if let Some(crowd) = self.0.get_mut(&at) {
+            change(crowd);
+            if crowd.all + crowd.guests == 0 {
+                self.0.remove(&at);
             }
         }
     }
@@ -166,29 +204,80 @@ mod tests {
         }
     }
 
+    const ONE: Origin = Origin([1; 16]);
+    const TWO: Origin = Origin([2; 16]);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
     #[test]
     fn of_what_an_address_collected_one_memory_at_a_time_is_used() {
-        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let mut crowds = Crowds::default();
-        let origin = Origin([1; 16]);
-        let first = crowds.enter(origin, true);
-        assert!(crowds.resume(at(10), first, at(1)));
-        let second = crowds.enter(origin, true);
+        let mut first = crowds.enter(ONE, true);
+        assert!(crowds.resume(at(10), &mut first, ONE, at(1), 9));
+        let mut second = crowds.enter(ONE, true);
         assert!(
-            !crowds.resume(at(11), second, at(2)),
+            !crowds.resume(at(11), &mut second, ONE, at(2), 9),
             "it was issued before the first began"
         );
         assert!(
-            crowds.resume(at(20), second, at(15)),
+            crowds.resume(at(20), &mut second, ONE, at(15), 9),
             "this one tells how the first went"
         );
-        let elsewhere = crowds.enter(Origin([2; 16]), true);
-        assert!(crowds.resume(at(21), elsewhere, at(2)));
+        let mut elsewhere = crowds.enter(TWO, true);
+        assert!(crowds.resume(at(21), &mut elsewhere, TWO, at(2), 9));
         for counted in [first, second] {
-            crowds.leave(counted);
+            crowds.leave(&counted);
         }
-        let third = crowds.enter(origin, true);
-        assert!(crowds.resume(at(22), third, at(2)), "nobody of it is left");
+        let mut third = crowds.enter(ONE, true);
+        assert!(
+            crowds.resume(at(22), &mut third, ONE, at(2), 9),
+            "nobody of it is left"
+        );
+    }
+
+    /// Addresses of handshakes come cheap to who has a network of its own: what counts is where the
+    /// paths go.
+    #[test]
+    fn nor_are_more_used_by_further_paths_of_connections_from_elsewhere() {
+        let mut crowds = Crowds::default();
+        let mut first = crowds.enter(ONE, true);
+        let victim = Origin([9; 16]);
+        assert!(crowds.resume(at(10), &mut first, victim, at(1), 9));
+        assert!(
+            !crowds.resume(at(10), &mut first, victim, at(1), 9),
+            "once for each customer's network"
+        );
+        let mut second = crowds.enter(TWO, true);
+        assert!(!crowds.resume(at(11), &mut second, victim, at(2), 9));
+        let mut local = crowds.enter(victim, true);
+        assert!(!crowds.resume(at(12), &mut local, victim, at(3), 9));
+        crowds.leave(&local);
+        assert!(
+            !crowds.resume(at(13), &mut second, victim, at(2), 9),
+            "the first one may still open a path"
+        );
+        crowds.leave(&first);
+        assert!(crowds.resume(at(14), &mut second, victim, at(2), 9));
+        crowds.leave(&second);
+        assert!(crowds.0.is_empty());
+    }
+
+    #[test]
+    fn those_who_may_resume_from_elsewhere_are_as_many_as_may_be_there() {
+        let mut crowds = Crowds::default();
+        let victim = Origin([9; 16]);
+        let local = crowds.enter(victim, true);
+        let guests = (0..3).map(|n| {
+            let mut guest = crowds.enter(Origin([n; 16]), true);
+            let now = at(10 + 2 * u64::from(n));
+            let issued = at(9 + 2 * u64::from(n));
+            crowds.resume(now, &mut guest, victim, issued, 3)
+        });
+        assert_eq!(guests.collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(crowds.admit(victim, true, 2), Admission::Welcome);
+        crowds.leave(&local);
     }
 
     #[test]
@@ -245,10 +334,10 @@ mod tests {
             crowds.prove(counted);
         }
         assert_eq!(crowds.admit(origin, true, 3), Admission::Refused);
-        crowds.leave(forged[0]);
+        crowds.leave(&forged[0]);
         assert_eq!(crowds.admit(origin, true, 3), Admission::Welcome);
-        crowds.leave(forged[1]);
-        crowds.leave(forged[2]);
+        crowds.leave(&forged[1]);
+        crowds.leave(&forged[2]);
         assert!(crowds.0.is_empty());
     }
 }

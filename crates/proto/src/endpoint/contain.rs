@@ -55,7 +55,7 @@ impl Endpoint {
         self.handshaking.remove(&handle);
         self.deadlines.change(handle, member.armed, None);
         self.routes.remove_all(handle);
-        if let Some(counted) = member.counted {
+        if let Some(counted) = &member.counted {
             self.crowds.leave(counted);
         }
         if !member.has_ended {

@@ -440,7 +440,7 @@ impl Endpoint {
             return;
         };
         self.deadlines.change(handle, member.armed, None);
-        if let Some(counted) = member.counted {
+        if let Some(counted) = &member.counted {
             self.crowds.leave(counted);
         }
         for change in member.connection.last_routing() {

@@ -6,11 +6,12 @@
 //!
 //! ```text
 //! Retry      authenticated: kind, address, port, connection ID  sealed: time, original DCID
-//! NEW_TOKEN  authenticated: kind                    sealed: time, addresses, perhaps a memory
+//! NEW_TOKEN  authenticated: kind                    sealed: time; addresses, each with a memory
 //! ```
 //!
-//! The memory is what the path to the first of the addresses carried when the token was issued (RFC
-//! 9959): so the server need not remember that either.
+//! The memory is what the path to that address carried when the token was issued (RFC 9959), or
+//! zeros: so the server need not remember that either. Tokens were sealed in another form before
+//! several paths were remembered; their kind was 0x6e.
 //!
 //! The server keeps no list of tokens it gave out. One from a Retry may be used again within its
 //! lifetime, by anyone who has seen the client's packets. A `NEW_TOKEN` token is good once: the
@@ -19,6 +20,7 @@
 
 use crate::congestion::PathMemory;
 use crate::congestion::resume::MEMORY_LIFETIME;
+use crate::known_paths::{Ends, KnownPath, MAX_KNOWN_PATHS, address, address_bytes};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use aes_gcm::aead::inout::InOutBuf;
@@ -35,8 +37,6 @@ use std::net::{IpAddr, SocketAddr};
 pub const RETRY_LIFETIME: Duration = Duration::from_secs(30);
 /// How long a `NEW_TOKEN` token is good for.
 pub const NEW_TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
-/// Addresses one `NEW_TOKEN` token names at most.
-pub const MAX_TOKEN_ADDRESSES: usize = 16;
 
 /// The key of RFC 9001, section 5.8.
 const RETRY_KEY: [u8; 16] = [
@@ -48,9 +48,11 @@ const RETRY_NONCE: [u8; 12] = [
 ];
 
 const RETRY: u8 = 0x72;
-const NEW_TOKEN: u8 = 0x6e;
+const NEW_TOKEN: u8 = 0x6d;
 const NONCE_LEN: usize = 12;
 const TAG_LEN: usize = 16;
+/// Bytes of an address in a `NEW_TOKEN` token, with its memory.
+const ENTRY_LEN: usize = 16 + PathMemory::LEN;
 
 /// Why a token is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,13 +78,16 @@ pub struct TokenId {
     pub nonce: [u8; 12],
 }
 
+/// An address that a `NEW_TOKEN` token names, and what the path to it carried.
+pub(crate) type TokenEntry = (IpAddr, Option<PathMemory>);
+
 /// What a `NEW_TOKEN` token says to who can open it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewToken {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewToken {
     /// Which one it is.
-    pub id: TokenId,
-    /// What the path to its first address carried, if it comes from there soon enough.
-    pub memory: Option<PathMemory>,
+    pub(crate) id: TokenId,
+    /// What paths carried, if it comes soon enough; the one to the address that it came from first.
+    pub(crate) paths: Vec<KnownPath>,
 }
 
 /// The secrets behind an endpoint's tokens.
@@ -163,26 +168,26 @@ impl EndpointKeys {
         ConnectionId::new(reader.rest()).ok_or(TokenError::Invalid)
     }
 
-    /// A token for later connections from any of `addresses`, of which the first
-    /// [`MAX_TOKEN_ADDRESSES`] count; `memory` is of the path to the first.
-    pub fn seal_new_token(
+    /// A token for later connections from any of these addresses, of which the first
+    /// [`MAX_KNOWN_PATHS`] count.
+    pub(crate) fn seal_new_token(
         &self,
         now: Instant,
-        addresses: &[IpAddr],
-        memory: Option<PathMemory>,
+        addresses: &[TokenEntry],
         rng: &mut Rng,
     ) -> Vec<u8> {
         let mut content = now.as_nanos().to_be_bytes().to_vec();
-        for address in addresses.iter().take(MAX_TOKEN_ADDRESSES) {
+        for (address, memory) in addresses.iter().take(MAX_KNOWN_PATHS) {
             content.extend_from_slice(&address_bytes(*address));
+            // Zeros are no memory, and nobody sees from a token's length whether it has one.
+            content.extend(memory.map_or([0; PathMemory::LEN], PathMemory::encode));
         }
-        content.extend(memory.into_iter().flat_map(PathMemory::encode));
         self.seal(NEW_TOKEN, &[], &content, rng)
     }
 
     /// Checks that a `NEW_TOKEN` token names the address it came from. Whether it was used before
     /// is for the caller to know.
-    pub fn open_new_token(
+    pub(crate) fn open_new_token(
         &self,
         now: Instant,
         token: &[u8],
@@ -194,18 +199,27 @@ impl EndpointKeys {
         let mut reader = Reader::new(&content);
         let issued = check_age(now, &mut reader, NEW_TOKEN_LIFETIME)?;
         let nonce = token[1..].first_chunk().ok_or(TokenError::Invalid)?;
-        let (addresses, memory) = reader.rest().as_chunks();
-        let remote = address_bytes(remote);
-        let at = addresses.iter().position(|address| *address == remote);
-        let at = at.ok_or(TokenError::Invalid)?;
-        let is_fresh = at == 0 && now.since(issued) <= MEMORY_LIFETIME;
-        let memory = memory.try_into().ok().filter(|_| is_fresh);
+        let (entries, []) = reader.rest().as_chunks::<ENTRY_LEN>() else {
+            return Err(TokenError::Invalid);
+        };
+        let entries = entries.iter().map(read_entry);
+        let remote = remote.to_canonical();
+        if !entries.clone().any(|(address, _)| address == remote) {
+            return Err(TokenError::Invalid);
+        }
+        let is_fresh = now.since(issued) <= MEMORY_LIFETIME;
+        let known = |(address, memory): TokenEntry| {
+            let ends = Ends::new(address, None);
+            memory.map(|memory| KnownPath { ends, memory })
+        };
+        let mut paths: Vec<_> = entries.filter_map(known).filter(|_| is_fresh).collect();
+        paths.sort_by_key(|path| path.ends.remote() != remote);
         Ok(NewToken {
             id: TokenId {
                 issued,
                 nonce: *nonce,
             },
-            memory: memory.and_then(PathMemory::decode),
+            paths,
         })
     }
 
@@ -231,7 +245,7 @@ impl EndpointKeys {
         }
         let nonce: [u8; NONCE_LEN] = reader.array().ok()?;
         let (content, tag) = reader.rest().split_last_chunk::<TAG_LEN>()?;
-        let longest = MAX_CID_LEN.max(16 * MAX_TOKEN_ADDRESSES + PathMemory::LEN);
+        let longest = MAX_CID_LEN.max(ENTRY_LEN * MAX_KNOWN_PATHS);
         if content.len() > 8 + longest {
             return None;
         }
@@ -260,12 +274,12 @@ fn authenticated(kind: u8, context: &[u8]) -> Vec<u8> {
     [&[kind], context].concat()
 }
 
-/// An address as 16 bytes: IPv4 addresses look the same from sockets of either family.
-pub(crate) fn address_bytes(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
+/// An address and its memory, as [`EndpointKeys::seal_new_token`] writes them.
+fn read_entry(entry: &[u8; ENTRY_LEN]) -> TokenEntry {
+    let (at, memory) = entry.split_at(ENTRY_LEN - PathMemory::LEN);
+    let at = at.try_into().expect("16 bytes are left");
+    let memory = memory.try_into().expect("it was split there");
+    (address(at), PathMemory::decode(memory))
 }
 
 fn retry_context(remote: SocketAddr, retry_scid: &ConnectionId) -> Vec<u8> {

@@ -3,6 +3,7 @@
 use crate::config::TransportConfig;
 use crate::congestion::{Controller, ControllerInit, PathMemory};
 use crate::datagram::{Ecn, Tuple};
+use crate::known_paths::Ends;
 use crate::packet::Frames;
 use crate::path::amplification::Amplification;
 use crate::path::ecn::EcnState;
@@ -12,8 +13,9 @@ use crate::recovery::pacer::rate_for_window;
 use crate::recovery::{DeliveryRate, Pacer, RttEstimator};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
-use anabranch_wire::PathId;
 use anabranch_wire::frame::Frame;
+use anabranch_wire::{PathId, Side};
+use std::net::IpAddr;
 
 /// Less than this is left to acknowledgements of the handshake.
 const MIN_EARLY_DATA_BUDGET: u64 = 256;
@@ -27,6 +29,9 @@ const PROOF_LEN: usize = 9;
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(super) tuple: Tuple,
+    /// The address that packets leave from, if the driver knows more than the tuple says: names of
+    /// sockets mean nothing to a later connection.
+    local_address: Option<IpAddr>,
     /// Counts the routes of a path: a sent packet names the one it left by.
     pub(super) generation: u32,
     pub(super) rtt: RttEstimator,
@@ -73,6 +78,7 @@ impl Route {
         };
         Self {
             tuple,
+            local_address: tuple.local,
             generation,
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.congestion.build(&init),
@@ -93,6 +99,18 @@ impl Route {
 
     pub(crate) fn tuple(&self) -> Tuple {
         self.tuple
+    }
+
+    /// Where it runs, as far as a later connection can tell. A server does not look at its own
+    /// address: that says nothing about the network of its client.
+    pub(crate) fn ends(&self, side: Side) -> Ends {
+        let local = self.local_address.filter(|_| side.is_client());
+        Ends::new(self.tuple.remote.ip(), local)
+    }
+
+    /// Packets leave from this address.
+    pub(super) fn set_local_address(&mut self, address: IpAddr) {
+        self.local_address = Some(address);
     }
 
     /// Tells the routes of a path apart.
@@ -196,7 +214,7 @@ impl Route {
 
     /// An earlier connection saw this of the route, which counts `until` then. Only before anything
     /// is sent there. What is not paced resumes nothing (RFC 9959, section 3.3).
-    pub(crate) fn resume(&mut self, memory: PathMemory, until: Instant) {
+    pub(super) fn resume(&mut self, memory: PathMemory, until: Instant) {
         if self.paced {
             self.controller.resume(memory, until);
         }

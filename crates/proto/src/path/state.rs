@@ -8,7 +8,7 @@ use super::route::Route;
 use super::shaper::{Shape, Shaper};
 use super::validation::{Elsewhere, ElsewhereAnswers};
 use crate::config::MIN_KEEP_ALIVE;
-use crate::congestion::{ControllerFactory, ControllerInit, Member};
+use crate::congestion::{ControllerFactory, ControllerInit, Member, PathMemory};
 use crate::datagram::Tuple;
 use crate::event::Metrics;
 use crate::packet::Frames;
@@ -18,6 +18,7 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
 use anabranch_wire::frame::PathStatus;
+use std::net::IpAddr;
 
 /// How the application wants a path to be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,6 +293,16 @@ impl Path {
     pub(crate) fn set_validated(&mut self) {
         self.version += 1;
         self.route.set_validated();
+    }
+
+    /// Packets leave from this address.
+    pub(crate) fn set_local_address(&mut self, address: IpAddr) {
+        self.route.set_local_address(address);
+    }
+
+    /// An earlier connection saw this of the path's present route; see [`Route::resume`].
+    pub(crate) fn resume(&mut self, memory: PathMemory, until: Instant) {
+        self.route.resume(memory, until);
     }
 
     /// The client chose the address itself: nobody is amplified at.

@@ -1,5 +1,7 @@
 //! Paths that begin where an earlier connection left them (RFC 9959).
 
+mod paths;
+
 use crate::pair::{MBIT, Pair, Way, provider};
 use anabranch_proto::config::{ClientConfig, ServerConfig, TransportConfig};
 use anabranch_proto::congestion::Registry;
@@ -23,6 +25,8 @@ struct Course {
     took: Duration,
     /// The largest window, in bytes.
     widest: u64,
+    /// How long the tokens are that came meanwhile.
+    tokens: Vec<usize>,
     /// The sender's path at the end.
     stats: PathStats,
 }
@@ -32,6 +36,8 @@ struct Visits {
     pair: Pair,
     client: ClientConfig,
     resume: Option<Resume>,
+    /// By which path files go.
+    path: PathId,
 }
 
 impl Visits {
@@ -56,13 +62,14 @@ impl Visits {
             transport,
             ..ServerConfig::new(server.build().expect("a server"))
         };
-        let way = |index| Way::new(index).delay(100).rate(50 * MBIT).queue_ms(100);
-        let mut pair = Pair::with_configs(vec![way(0), way(1)], client.clone(), server);
+        let ways = (0..3).map(|n| Way::new(n).delay(100).rate(50 * MBIT).queue_ms(100));
+        let mut pair = Pair::with_configs(ways.collect(), client.clone(), server);
         pair.connect();
         Self {
             pair,
             client,
             resume: None,
+            path: PathId::ZERO,
         }
     }
 
@@ -90,13 +97,14 @@ impl Visits {
             resume,
             ..self.client.clone()
         });
+        self.path = PathId::ZERO;
         self.pair.connect();
         assert!(self.pair.client_conn().is_resumed());
     }
 
     /// The server, or the client, sends a file; the time is from the request, or the beginning.
     fn transfer(&mut self, download: bool, length: usize) -> Course {
-        let began = self.pair.now;
+        let (began, path) = (self.pair.now, self.path);
         let (id, mut got, mut widest) = {
             let client = self.pair.client_conn();
             let id = client.open(Dir::Bi).expect("a stream");
@@ -107,11 +115,16 @@ impl Visits {
             client.finish(id).expect("an open stream");
             (id, 0, 0)
         };
+        let (mut tokens, mut token) = (Vec::new(), self.pair.client_conn().next_token().to_vec());
         let (mut asked, mut answer) = (false, Bytes::from(vec![b'!'; length]));
         let done = self.pair.run_until(Duration::from_secs(20), |pair| {
             let sender = pair.side(download).expect("a connection");
-            let stats = sender.path_stats(PathId::ZERO).expect("path 0");
+            let stats = sender.path_stats(path).expect("the path");
             widest = widest.max(stats.congestion_window);
+            if pair.client_conn().next_token() != token {
+                token = pair.client_conn().next_token().to_vec();
+                tokens.push(token.len());
+            }
             asked |= download && pair.server_conn().accept(Dir::Bi) == Some(id);
             while asked && !answer.is_empty() && pair.server_conn().write(id, &mut answer).is_ok() {
                 if answer.is_empty() {
@@ -136,7 +149,8 @@ impl Visits {
         Course {
             took,
             widest,
-            stats: sender.path_stats(PathId::ZERO).expect("path 0"),
+            tokens,
+            stats: sender.path_stats(path).expect("the path"),
         }
     }
 

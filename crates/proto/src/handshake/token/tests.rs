@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::from_nanos(1 << 60);
 
-/// With the keys, time, address and random numbers of these tests.
+/// With the keys, time, address and random numbers of these tests, as tokens were before several
+/// paths were remembered.
 const FORMER_TOKEN: [u8; 53] = [
     0x6e, 0x46, 0x2b, 0x62, 0x07, 0x54, 0x51, 0x81, 0xdb, 0xd3, 0xad, 0xc8, 0x70, 0xfc, 0xa0, 0x0d,
     0x89, 0x0c, 0xe5, 0x43, 0x02, 0x7a, 0xe2, 0x90, 0x09, 0x61, 0xfd, 0x5e, 0x1c, 0xe2, 0x65, 0x5d,
@@ -28,6 +29,17 @@ fn cid(bytes: &[u8]) -> ConnectionId {
 
 fn remote() -> SocketAddr {
     "192.0.2.7:4433".parse().unwrap()
+}
+
+/// A `NEW_TOKEN` token for these addresses that says nothing of paths.
+fn plain(addresses: &[IpAddr]) -> Vec<u8> {
+    let entries: Vec<_> = addresses.iter().map(|address| (*address, None)).collect();
+    keys().seal_new_token(NOW, &entries, &mut rng())
+}
+
+/// Two addresses of a client.
+fn addresses() -> [IpAddr; 2] {
+    ["192.0.2.7", "2001:db8::1"].map(|text| text.parse().unwrap())
 }
 
 fn retry_token() -> Vec<u8> {
@@ -83,11 +95,8 @@ fn a_retry_token_is_bound_to_address_port_connection_id_endpoint_and_time() {
 
 #[test]
 fn a_new_token_serves_the_addresses_it_names_for_its_lifetime() {
-    let addresses: Vec<IpAddr> = ["192.0.2.7", "2001:db8::1"]
-        .iter()
-        .map(|text| text.parse().unwrap())
-        .collect();
-    let token = keys().seal_new_token(NOW, &addresses, None, &mut rng());
+    let addresses = addresses();
+    let token = plain(&addresses);
     let end = NOW + NEW_TOKEN_LIFETIME;
     for address in &addresses {
         let opened = keys().open_new_token(end, &token, *address);
@@ -106,46 +115,59 @@ fn a_new_token_serves_the_addresses_it_names_for_its_lifetime() {
 }
 
 #[test]
-fn a_memory_is_told_to_the_first_address_for_an_hour() {
-    let addresses: Vec<IpAddr> = ["192.0.2.7", "2001:db8::1"]
-        .iter()
-        .map(|text| text.parse().unwrap())
-        .collect();
-    let memory = PathMemory::new(1 << 20, Duration::from_millis(200));
-    let token = keys().seal_new_token(NOW, &addresses, memory, &mut rng());
+fn memories_are_told_to_each_address_that_is_named_its_own_first_for_an_hour() {
+    let [one, two] = addresses();
+    let memory = |bytes| PathMemory::new(bytes, Duration::from_millis(200)).unwrap();
+    let known = |address, memory| KnownPath {
+        ends: Ends::new(address, None),
+        memory,
+    };
+    let both = [known(one, memory(1 << 20)), known(two, memory(1 << 22))];
+    let entries = both.map(|path| (path.ends.remote(), Some(path.memory)));
+    let token = keys().seal_new_token(NOW, &entries, &mut rng());
     let told = |now, address| keys().open_new_token(now, &token, address);
-    let told = |now, address| told(now, address).map(|token| token.memory);
+    let told = |now, address| told(now, address).map(|token| token.paths);
     let end = NOW + MEMORY_LIFETIME;
-    assert_eq!(told(end, addresses[0]), Ok(memory));
-    assert_eq!(told(end, addresses[1]), Ok(None), "another path");
+    assert_eq!(told(end, one), Ok(both.to_vec()));
+    let [first, second] = both;
+    assert_eq!(told(end, two), Ok(vec![second, first]));
     let late = end + Duration::from_nanos(1);
-    assert_eq!(told(late, addresses[0]), Ok(None), "still of use otherwise");
+    assert_eq!(told(late, one), Ok(vec![]), "still of use otherwise");
     let stranger = "192.0.2.8".parse().unwrap();
     assert_eq!(told(NOW, stranger), Err(TokenError::Invalid));
 }
 
-/// As tokens were sealed before there were memories.
 #[test]
-fn a_token_without_a_memory_has_the_form_it_always_had() {
-    let plain = keys().seal_new_token(NOW, &[remote().ip()], None, &mut rng());
-    assert_eq!(plain, FORMER_TOKEN);
-    let opened = keys().open_new_token(NOW, &FORMER_TOKEN, remote().ip());
-    assert_eq!(opened.map(|token| token.memory), Ok(None));
+fn nobody_sees_from_a_token_whether_it_has_a_memory() {
+    let memory = PathMemory::new(1 << 20, Duration::from_millis(200));
+    let with = keys().seal_new_token(NOW, &[(remote().ip(), memory)], &mut rng());
+    assert_eq!(plain(&[remote().ip()]).len(), with.len());
 }
 
 #[test]
-fn whatever_stands_behind_the_addresses_is_a_memory_or_nothing() {
+fn a_token_of_the_former_kind_is_of_no_use_and_no_error() {
+    let opened = keys().open_new_token(NOW, &FORMER_TOKEN, remote().ip());
+    assert_eq!(opened, Err(TokenError::Invalid));
+    let retry = keys().open_retry(NOW, &FORMER_TOKEN, remote(), &cid(b""));
+    assert_eq!(retry, Err(TokenError::NotRetry), "nobody is refused for it");
+}
+
+#[test]
+fn what_is_sealed_is_a_time_and_whole_addresses_with_memories() {
     let mut content = NOW.as_nanos().to_be_bytes().to_vec();
     content.extend_from_slice(&address_bytes(remote().ip()));
-    for (rest, is_memory) in [
-        (&[][..], false),
-        (&[0; 8], false),
-        (&[1; 8], true),
-        (&[1; 7], false),
+    for (rest, told) in [
+        (&[][..], None),
+        (&[0; 8][..], Some(0)),
+        (&[1; 8], Some(1)),
+        (&[1; 7], None),
+        (&[1; 9], None),
+        (&[1; 24], None),
+        (&[1; 32], Some(2)),
     ] {
         let token = keys().seal(NEW_TOKEN, &[], &[&content, rest].concat(), &mut rng());
         let opened = keys().open_new_token(NOW, &token, remote().ip());
-        assert_eq!(opened.map(|token| token.memory.is_some()), Ok(is_memory));
+        assert_eq!(opened.ok().map(|token| token.paths.len()), told);
     }
     let none = keys().seal(NEW_TOKEN, &[], &content[..8], &mut rng());
     let opened = keys().open_new_token(NOW, &none, remote().ip());
@@ -154,7 +176,7 @@ fn whatever_stands_behind_the_addresses_is_a_memory_or_nothing() {
 
 #[test]
 fn kinds_of_tokens_cannot_be_mistaken_for_each_other() {
-    let mut new = keys().seal_new_token(NOW, &[remote().ip()], None, &mut rng());
+    let mut new = plain(&[remote().ip()]);
     let open = |token: &[u8]| keys().open_retry(NOW, token, remote(), &cid(b""));
     assert_eq!(open(&new), Err(TokenError::NotRetry));
     assert_eq!(open(b""), Err(TokenError::NotRetry));
@@ -170,10 +192,12 @@ fn kinds_of_tokens_cannot_be_mistaken_for_each_other() {
 #[test]
 fn a_new_token_names_a_bounded_number_of_addresses() {
     let addresses: Vec<IpAddr> = (0..100).map(|n| IpAddr::from([10, 0, 0, n])).collect();
-    let token = keys().seal_new_token(NOW, &addresses, None, &mut rng());
+    let token = plain(&addresses);
+    // It has to fit into a first packet, and other clients may keep no long ones.
+    assert!(token.len() <= 160, "{} bytes", token.len());
     let open = |index: usize| keys().open_new_token(NOW, &token, addresses[index]);
-    assert!(open(MAX_TOKEN_ADDRESSES - 1).is_ok());
-    assert_eq!(open(MAX_TOKEN_ADDRESSES), Err(TokenError::Invalid));
+    assert!(open(MAX_KNOWN_PATHS - 1).is_ok());
+    assert_eq!(open(MAX_KNOWN_PATHS), Err(TokenError::Invalid));
 }
 
 #[test]
@@ -201,6 +225,27 @@ proptest! {
     }
 
     #[test]
+    fn a_new_token_says_what_was_sealed(
+        entries in prop::collection::vec((any::<[u8; 16]>(), any::<[u8; 8]>()), 1..8),
+        at: prop::sample::Index,
+    ) {
+        let entry = |&(bytes, memory): &([u8; 16], [u8; 8])| {
+            (address(bytes), PathMemory::decode(memory))
+        };
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        let token = keys().seal_new_token(NOW, &entries, &mut rng());
+        let named = &entries[..entries.len().min(MAX_KNOWN_PATHS)];
+        let own = named[at.index(named.len())].0;
+        let opened = keys().open_new_token(NOW, &token, own);
+        let paths = opened.map(|token| token.paths).unwrap_or_default();
+        let told: Vec<_> = paths.iter().map(|path| (path.ends.remote(), path.memory)).collect();
+        let meant = named.iter().filter_map(|(address, memory)| Some((*address, (*memory)?)));
+        let (mut first, others): (Vec<_>, Vec<_>) = meant.partition(|(address, _)| *address == own);
+        first.extend(others);
+        prop_assert_eq!(told, first);
+    }
+
+    #[test]
     fn arbitrary_bytes_are_refused(token in prop::collection::vec(any::<u8>(), 0..600)) {
         prop_assert!(keys().open_retry(NOW, &token, remote(), &cid(b"chosen")).is_err());
         let opened = keys().open_new_token(NOW, &token, remote().ip());
@@ -223,7 +268,7 @@ fn a_reset_secret_outlives_the_seed_and_changes_nothing_else() {
         old.reset_token(&cid(b"a path")),
         new.reset_token(&cid(b"a path"))
     );
-    let token = old.seal_new_token(NOW, &[remote().ip()], None, &mut rng());
+    let token = old.seal_new_token(NOW, &[(remote().ip(), None)], &mut rng());
     assert!(old.open_new_token(NOW, &token, remote().ip()).is_ok());
     assert!(new.open_new_token(NOW, &token, remote().ip()).is_err());
 }
