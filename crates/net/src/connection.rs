@@ -313,8 +313,9 @@ impl Connection {
             local: None,
             remote,
         };
+        let local = self.holder.shared.address_towards(socket, remote);
         self.holder
-            .act(|_, connection| connection.open_path(now, tuple, options))
+            .act(|_, connection| connection.open_path_from(now, tuple, local, options))
             .unwrap_or(Err(OpenPathError::Closed))
     }
 

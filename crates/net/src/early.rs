@@ -88,9 +88,11 @@ impl Endpoint {
         socket: SocketId,
         remote: SocketAddr,
         server_name: &str,
-        config: ClientConfig,
+        mut config: ClientConfig,
     ) -> Result<Connection, crate::error::ConnectError> {
         let shared = self.first_worker();
+        let local_address = shared.address_towards(socket, remote);
+        config.local_address = config.local_address.or(local_address);
         let mut state = shared.lock();
         if !state.is_open() {
             return Err(crate::error::ConnectError::EndpointClosed);

@@ -404,6 +404,19 @@ impl Socket {
             || (self.local.is_ipv6() && self.local.ip().is_unspecified())
     }
 
+    /// The address that datagrams to `remote` leave from: the bound one, or what the system would
+    /// choose now.
+    pub(crate) fn address_towards(&self, remote: SocketAddr) -> Option<IpAddr> {
+        let bound = self.local.ip();
+        if !bound.is_unspecified() {
+            return Some(bound.to_canonical());
+        }
+        let device = self.device.as_deref();
+        let mark = socket2::SockRef::from(&self.io).mark().ok();
+        let is_device = self.binding == Binding::Device;
+        routed_from(remote, device.filter(|_| is_device), mark)
+    }
+
     /// Receives waiting datagrams into `batch`, or arranges a wake-up.
     ///
     /// # Errors
@@ -582,6 +595,27 @@ fn bind_device(socket: &socket2::Socket, device: &str) -> io::Result<Binding> {
             format!("interface {device}: {error}"),
         )),
     }
+}
+
+/// The address from which the system would send to `remote`, if it has a route: through this
+/// device and with this mark, if they are given.
+pub(crate) fn routed_from(
+    remote: SocketAddr,
+    device: Option<&str>,
+    mark: Option<u32>,
+) -> Option<IpAddr> {
+    let domain = Domain::for_address(remote);
+    let socket = socket2::Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).ok()?;
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes())).ok()?;
+    }
+    if let Some(mark) = mark.filter(|mark| *mark != 0) {
+        socket.set_mark(mark).ok()?;
+    }
+    // Nothing is sent: connecting a datagram socket only looks up the route.
+    socket.connect(&SockAddr::from(remote)).ok()?;
+    let local = socket.local_addr().ok()?.as_socket()?;
+    Some(local.ip().to_canonical())
 }
 
 /// The wildcard address of the same family as `remote`.

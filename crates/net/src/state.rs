@@ -12,7 +12,7 @@ use anabranch_proto::time::Instant;
 use anabranch_proto::wire::{Dir, PathId, StreamId};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -304,6 +304,13 @@ impl Shared {
     /// interrupted. The other connections continue, so a poisoned lock is used as before.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address that datagrams from this socket to `remote` leave from, as far as that is known.
+    pub(crate) fn address_towards(&self, id: SocketId, remote: SocketAddr) -> Option<IpAddr> {
+        // The system is asked without the lock.
+        let socket = Arc::clone(self.lock().sockets.get(&id)?);
+        socket.address_towards(remote)
     }
 }
 

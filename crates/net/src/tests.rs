@@ -7,6 +7,7 @@ mod ending;
 mod incoming;
 mod links;
 mod protection;
+mod remembered;
 mod waiting;
 mod workers;
 

@@ -14,9 +14,9 @@ use super::{PathsConfig, Target};
 use crate::error::ConnectError;
 use crate::interfaces::spec::{Candidate, PathSpec, Selector, SpecOptions, check, resolve};
 use crate::interfaces::{Interface, Watch};
-use crate::sockets::wildcard_for;
+use crate::sockets::{routed_from, wildcard_for};
 use anabranch_proto::wire::frame::PathStatus;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 
 /// What connecting has to try.
 pub(super) struct Start {
@@ -104,19 +104,11 @@ fn is_here(interfaces: &[Interface], remotes: &[SocketAddr]) -> bool {
 /// The interfaces through which the kernel would send to the peer's addresses, by index.
 fn usual_ways(interfaces: &[Interface], remotes: &[SocketAddr]) -> Vec<u32> {
     let way = |remote: &SocketAddr| {
-        let from = routed_from(*remote)?;
+        let from = routed_from(*remote, None, None)?;
         let owns = |one: &&Interface| one.addresses.iter().any(|address| address.ip == from);
         interfaces.iter().find(owns).map(|one| one.index)
     };
     remotes.iter().filter_map(way).collect()
-}
-
-/// The address from which the kernel would send to `remote`, if it has a route.
-fn routed_from(remote: SocketAddr) -> Option<IpAddr> {
-    // Nothing is sent: connecting a datagram socket only looks up the route.
-    let socket = UdpSocket::bind((wildcard_for(remote), 0)).ok()?;
-    socket.connect(remote).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }
 
 /// Whether some candidate uses one of these interfaces; also true if the kernel knows no route at

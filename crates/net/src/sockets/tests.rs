@@ -232,6 +232,22 @@ async fn a_datagram_from_port_0_is_never_seen() {
 }
 
 #[tokio::test]
+async fn a_socket_knows_from_which_address_it_would_send() {
+    let bound: IpAddr = [127, 0, 0, 9].into();
+    let socket = Socket::bind(&SocketConfig::path(bound, None)).unwrap();
+    let there = SocketAddr::from(([127, 0, 0, 1], 9));
+    assert_eq!(socket.address_towards(there), Some(bound));
+    for wildcard in [
+        IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        Ipv6Addr::UNSPECIFIED.into(),
+    ] {
+        let socket = Socket::bind(&SocketConfig::path(wildcard, None)).unwrap();
+        let chosen = Some(Ipv4Addr::LOCALHOST.into());
+        assert_eq!(socket.address_towards(there), chosen);
+    }
+}
+
+#[tokio::test]
 async fn an_interface_that_does_not_exist_is_named_in_the_error() {
     let config = SocketConfig::path(Ipv4Addr::LOCALHOST.into(), Some("nosuch0".into()));
     let error = Socket::bind(&config).unwrap_err();
