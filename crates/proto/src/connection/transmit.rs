@@ -20,6 +20,10 @@ use smallvec::{SmallVec, smallvec};
 /// the ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
 const ACKS_BEFORE_PING: u32 = 32;
 
+/// Bytes that a datagram with packets of the handshake has to have left for connection IDs to go
+/// along: those of two paths, with the header of their packet.
+const ROOM_FOR_CIDS: usize = 128;
+
 impl Connection {
     /// Appends the next datagrams for one route to `buf`: up to `max_segments` of equal size.
     pub(crate) fn poll_transmit(
@@ -57,7 +61,8 @@ impl Connection {
             && (self.identity.side().is_server() || self.handshake.is_complete())
     }
 
-    /// Initial and Handshake packets, coalesced into one datagram.
+    /// Initial and Handshake packets, coalesced into one datagram. Behind the last of them there
+    /// may be room for connection IDs of further paths.
     fn transmit_handshake(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         if self.flights.are_over() {
             return None;
@@ -67,8 +72,9 @@ impl Connection {
         let last = *wanted.last()?;
         let route = path.route();
         let (tuple, size) = (route.tuple(), route.sendable_datagram_size() as usize);
+        let marking = route.ecn_marking();
         let start = buf.len();
-        let mut must_fill = false;
+        let (mut must_fill, mut is_followed) = (false, false);
         for level in wanted {
             let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
                 continue;
@@ -78,19 +84,42 @@ impl Connection {
             // validating the path.
             must_fill |= level == Level::Initial
                 && (packet.is_ack_eliciting() || self.identity.side().is_client());
+            is_followed = level == last && self.are_cids_to_follow(level, packet.room());
             let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
             let rule = if fill {
                 SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
             } else {
                 SizeRule::AsIs
             };
-            self.finish_packet(now, packet, rule);
+            let own = if is_followed { SizeRule::AsIs } else { rule };
+            self.finish_packet(now, packet, own);
             self.on_level_sent(now, level);
+            if is_followed
+                && let Some(mut packet) =
+                    self.begin_packet(Level::OneRtt, PathId::ZERO, buf, start + size)
+            {
+                self.write_control(&mut packet);
+                self.finish_packet(now, packet, rule);
+            }
         }
         let length = buf.len() - start;
         // Counts are kept per packet number space: only one of a route's spaces can be checked, and
         // the one that lasts is that of 1-RTT packets.
-        (length > 0).then_some(Transmit::single(tuple, length))
+        let ecn = marking.filter(|_| is_followed);
+        (length > 0).then_some(Transmit {
+            ecn,
+            ..Transmit::single(tuple, length)
+        })
+    }
+
+    /// Whether connection IDs of further paths go behind a packet of the handshake that leaves so
+    /// much room in its datagram: with them the peer can use them as soon as it has read it.
+    fn are_cids_to_follow(&self, level: Level, room: usize) -> bool {
+        level == Level::Handshake
+            && room >= ROOM_FOR_CIDS
+            && self.paths.owes_frames()
+            && self.multipath_active()
+            && !self.handshake_waits()
     }
 
     /// Whether bytes of the handshake itself are still to be sent.
