@@ -15,7 +15,7 @@ use crate::event::ObserverFactory;
 use crate::path::mtu::MtuConfig;
 use crate::resumption::Resume;
 use crate::sched::SchedulerFactory;
-use crate::streams::Limits;
+use crate::streams::{Limits, ReceiveBudget};
 use crate::tls;
 use crate::wire::PathId;
 use crate::wire::params::{Timestamps, TransportParameters};
@@ -203,7 +203,8 @@ pub struct ServerConfig {
     /// not acknowledged, besides the limit of each
     /// ([`Limits::send_buffer`](crate::streams::Limits::send_buffer)). When there is too little,
     /// connections get equal shares; one that holds more than that and whose client acknowledges
-    /// nothing is closed once others have waited for ten seconds.
+    /// nothing is closed once others have waited for ten seconds. For what connections receive
+    /// there is [`EndpointConfig::receive_budget`].
     pub send_budget: u64,
 }
 
@@ -266,6 +267,15 @@ pub struct EndpointConfig {
     /// connection alone, with `INTERNAL_ERROR`. Otherwise it goes on to the caller: simulators and
     /// tests want to know. It takes a program that unwinds: one built with `panic = "abort"` ends.
     pub contain_panics: bool,
+    /// Bytes that all connections together may have told their peers to send, beyond the window
+    /// that each begins with ([`Limits::receive_window`]) and what was read; 1 GiB unless set. With
+    /// the first windows it bounds what applications that read nothing can make the process hold.
+    /// Windows grow into what is left: each connection may hold as much as it leaves to others.
+    /// When others come, those that hold more get no further credit until that much was read, and
+    /// those that nobody uses become small; what peers were told stays theirs (RFC 9000, section
+    /// 4.1). Clones of the settings have one budget together, and so have the endpoints that are
+    /// made of them.
+    pub receive_budget: ReceiveBudget,
 }
 
 impl Default for EndpointConfig {
@@ -274,6 +284,7 @@ impl Default for EndpointConfig {
             cids: CidFormat::default(),
             max_stateless_per_second: 200,
             contain_panics: false,
+            receive_budget: ReceiveBudget::new(1 << 30),
         }
     }
 }

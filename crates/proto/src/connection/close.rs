@@ -87,6 +87,7 @@ impl Connection {
 
     fn report_end(&mut self, now: Instant, error: ConnectionError) {
         self.streams.forget_written();
+        self.streams.expect_no_more();
         self.outbox
             .observe(now, &Observation::Closed { error: &error });
         self.outbox.tell(Event::Closed(error));

@@ -28,6 +28,20 @@ impl Connection {
         self.streams.has_control() || self.owes_at(Level::OneRtt)
     }
 
+    /// Whether the peer gets no more credit because others hold the memory for it.
+    pub(crate) fn lacks_room(&self) -> bool {
+        !self.life.is_over() && self.streams.lacks_room()
+    }
+
+    /// Looks whether there is memory for more credit now.
+    pub(crate) fn finds_room(&mut self) -> bool {
+        let finds_room = self.lacks_room() && self.streams.finds_room();
+        if finds_room {
+            self.expect_command();
+        }
+        finds_room
+    }
+
     /// Forgets control frames that have become pointless; returns whether any is left to send.
     pub(super) fn settle_control(&mut self, level: Level) -> bool {
         self.streams.settle_control() || self.owes_at(level)

@@ -52,7 +52,7 @@ use crate::path::state::{Path, PathOptions};
 use crate::placement::Placement;
 use crate::recovery::{AckRequests, AckWish, OneWay, SentPacket};
 use crate::rng::Rng;
-use crate::streams::{SendBudget, Streams};
+use crate::streams::{ReceiveBudget, SendBudget, Streams};
 use crate::time::{Duration, Instant};
 use crate::wire::{ConnectionId, PathId};
 use control::OwedFrames;
@@ -131,8 +131,8 @@ pub(crate) struct Beginning {
     /// Whether the client's address is proven already, by Retry or a token.
     pub(crate) address_validated: bool,
     pub(crate) rng: Rng,
-    /// What a server's connections may keep in memory.
-    pub(crate) budget: Option<SendBudget>,
+    /// What a server's connections may keep in memory, and what the endpoint's may promise to take.
+    pub(crate) budgets: (Option<SendBudget>, ReceiveBudget),
 }
 
 impl Beginning {
@@ -169,9 +169,11 @@ impl Connection {
         let paths = from.first_path(now, &mut rng);
         let identity = Identity::new(from.parties, from.tuple.remote);
         let mut streams = Streams::new(side, &config.streams);
-        if let Some(budget) = from.budget {
+        let (budget, windows) = from.budgets;
+        if let Some(budget) = budget {
             streams.charge_to(budget);
         }
+        streams.charge_windows_to(windows);
         let mut connection = Self {
             identity,
             life: Life::default(),

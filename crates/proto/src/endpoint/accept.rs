@@ -14,6 +14,7 @@ use crate::identity::{Parties, announced_path_limit};
 use crate::known_paths::{Ends, Recollection};
 use crate::path::manager::Routing;
 use crate::rng::Rng;
+use crate::streams::{ReceiveBudget, SendBudget};
 use crate::time::{Duration, Instant};
 use crate::tls;
 use crate::wire::header::{self, Header};
@@ -197,7 +198,7 @@ impl Endpoint {
                 preferred_cid: None,
                 address_validated: true,
                 rng,
-                budget: None,
+                budgets: self.budgets(Side::Client),
             },
         );
         if let Some(resume) = resume.filter(|_| connection.may_send_early_data()) {
@@ -500,6 +501,12 @@ impl Endpoint {
         })
     }
 
+    /// What the memory of a connection counts on.
+    fn budgets(&self, side: Side) -> (Option<SendBudget>, ReceiveBudget) {
+        let sent = side.is_server().then(|| self.memory.budget());
+        (sent, self.config.receive_budget.clone())
+    }
+
     /// Counts a connection where it comes from; what it may begin with of what its token says.
     fn enter(
         &mut self,
@@ -581,7 +588,7 @@ impl Endpoint {
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 address_validated: proof.address_validated,
                 rng,
-                budget: Some(self.memory.budget()),
+                budgets: self.budgets(Side::Server),
             },
         );
         let member = Member::of_server(connection, counted);

@@ -7,6 +7,7 @@ mod deadlines;
 mod incoming;
 mod memory;
 mod route;
+mod windows;
 
 pub use accept::ConnectError;
 pub(crate) use contain::internal_error;
@@ -31,6 +32,7 @@ use memory::{Holding, Memory};
 use route::{Destination, Routes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use windows::Windows;
 
 /// Names a connection within its endpoint; reused after [`Event::Drained`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +105,7 @@ pub struct Endpoint {
     crowds: Crowds,
     waiting_room: WaitingRoom,
     memory: Memory,
+    windows: Windows,
     spent_tokens: SpentTokens,
     routes: Routes,
     stateless: Stateless,
@@ -138,6 +141,7 @@ impl Endpoint {
             crowds: Crowds::default(),
             waiting_room: WaitingRoom::default(),
             memory: Memory::default(),
+            windows: Windows::default(),
             spent_tokens: SpentTokens::default(),
             routes: Routes::default(),
             ready: VecDeque::new(),
@@ -212,6 +216,7 @@ impl Endpoint {
         self.settle();
         self.waiting_room.handle_timeout(now);
         self.relieve_memory(now);
+        self.widen_windows(now);
         self.set_timers();
         while let Some((_, handle)) = self.first_deadline().filter(|(at, _)| *at <= now) {
             if let Some(member) = self.connections.get_mut(&handle) {
@@ -241,7 +246,11 @@ impl Endpoint {
         self.settle();
         self.set_timers();
         let first = self.first_deadline().map(|(at, _)| at);
-        let own = [self.memory.deadline(), self.waiting_room.deadline()];
+        let own = [
+            self.memory.deadline(),
+            self.windows.deadline(),
+            self.waiting_room.deadline(),
+        ];
         own.into_iter().flatten().chain(first).min()
     }
 
@@ -335,7 +344,8 @@ impl Endpoint {
     ) -> Option<Result<Option<Bytes>, ReadError>> {
         let member = self.connections.get_mut(&handle)?;
         let result = member.connection.read(id, max);
-        if member.connection.has_control() {
+        let is_new = self.windows.note(self.clock, handle, &member.connection);
+        if is_new || member.connection.has_control() {
             member.connection.expect_command();
             touch(member, handle, &mut self.dirty, &mut self.ready);
         }
@@ -390,6 +400,7 @@ impl Endpoint {
         }
         self.memory
             .note(self.clock, handle, connection, &mut member.holding);
+        self.windows.note(self.clock, handle, connection);
         let is_done = || connection.is_established() || connection.is_closed();
         let ends = !self.handshaking.is_empty() && is_done();
         if !drained {

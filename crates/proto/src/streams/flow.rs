@@ -1,5 +1,6 @@
 //! Flow control (RFC 9000, section 4): credit granted to the peer and credit it granted.
 
+use super::receive_budget::{Promise, ReceiveBudget};
 use super::{CreditUpdate, Limits};
 use crate::error::TransportError;
 use crate::time::{Duration, Instant};
@@ -20,12 +21,19 @@ const SMALL_STEP: u64 = 2 * 1200;
 /// receive buffer at twice the product of the sum of bandwidths and the largest RTT).
 const TIGHT_RTTS: u64 = 2;
 
+/// Where memory is short, what is read of a window is measured over this time at least before the
+/// window shrinks, and over [`SHRINK_RTTS`]: what comes in bursts is not slow.
+const SHRINK_AFTER: Duration = Duration::from_secs(1);
+const SHRINK_RTTS: u32 = 8;
+
 /// What window sizes are tuned by.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tuning {
     /// Largest smoothed RTT of the paths; zero while unknown.
     pub(super) rtt: Duration,
     pub(super) now: Instant,
+    /// Others need the memory of windows that are not used.
+    pub(super) is_tight: bool,
 }
 
 /// The part of what the connection can still take to which the window of one stream may grow, so
@@ -36,6 +44,8 @@ const STREAM_PART: (u64, u64) = (2, 3);
 #[derive(Debug)]
 pub(super) struct Grant {
     window: u64,
+    /// What the window began with: it never gets smaller.
+    min_window: u64,
     max_window: u64,
     update: CreditUpdate,
     /// Bytes the application read or will never read.
@@ -52,6 +62,7 @@ impl Grant {
         Self {
             window,
             update,
+            min_window: window,
             max_window: max_window.max(window),
             consumed: 0,
             advertised: window,
@@ -127,14 +138,22 @@ impl Grant {
     }
 
     /// Doubles a window of which half was consumed at a rate that uses it up within [`TIGHT_RTTS`].
-    fn tune(&mut self, most: u64, Tuning { rtt, now }: Tuning) {
+    /// Where memory is short, one that is consumed at a lower rate shrinks to twice what that rate
+    /// needs.
+    fn tune(&mut self, most: u64, tuning: Tuning) {
+        let Tuning { rtt, now, is_tight } = tuning;
         let measured = self.consumed - self.measured_from;
-        if measured < self.window / 2 {
+        let elapsed = now.since(self.measured_since);
+        let is_slow = is_tight && elapsed >= SHRINK_AFTER.max(rtt * SHRINK_RTTS);
+        if measured < self.window / 2 && !is_slow {
             return;
         }
-        let elapsed = now.since(self.measured_since).as_nanos();
+        let elapsed = elapsed.as_nanos();
         let tight = rtt.as_nanos() * u128::from(TIGHT_RTTS);
-        if elapsed * u128::from(self.window) < tight * u128::from(measured) {
+        if is_slow {
+            let needed = (2 * u128::from(measured) * tight / elapsed) as u64;
+            self.window = self.window.min(needed.max(self.min_window));
+        } else if elapsed * u128::from(self.window) < tight * u128::from(measured) {
             let most = most.min(self.max_window);
             self.window = self.window.max(self.window.saturating_mul(2).min(most));
         }
@@ -154,6 +173,10 @@ impl Grant {
 /// streams that nobody reads do not stop the others, until they hold `most`. That begins with the
 /// window and grows as much as is read: who is read nothing of gets nothing beyond. Without a
 /// reserve the limit is behind the window.
+///
+/// All that goes beyond the first window is on the account of a budget, if there is one, and the
+/// limit moves no further than that has room. So the peer has always the first window, behind what
+/// was read.
 #[derive(Debug)]
 pub(super) struct Inbound {
     grant: Grant,
@@ -161,6 +184,11 @@ pub(super) struct Inbound {
     received: u64,
     /// Unread bytes this side ever takes. `None` if there is no reserve.
     ceiling: Option<u64>,
+    promise: Promise,
+    /// The budget is why the peer gets no more credit, and it has little left.
+    lacks_room: bool,
+    /// Nothing more will arrive.
+    has_ended: bool,
 }
 
 impl Inbound {
@@ -173,11 +201,29 @@ impl Inbound {
             ceiling: reserve.map(|reserve| grant.max_window.saturating_add(reserve)),
             grant,
             received: 0,
+            promise: Promise::default(),
+            lacks_room: false,
+            has_ended: false,
         }
     }
 
+    /// What it promises counts on this budget.
+    pub(super) fn charge_to(&mut self, budget: ReceiveBudget) {
+        self.promise = Promise::new(budget);
+    }
+
+    /// Whether others need the memory of windows that are not used.
+    pub(super) fn is_tight(&self) -> bool {
+        self.promise.is_tight()
+    }
+
+    /// Whether the peer is about to stop for lack of room in the budget.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.lacks_room
+    }
+
     pub(super) fn window(&self) -> u64 {
-        self.grant.window()
+        self.grant.window().min(self.allowed())
     }
 
     /// Bytes that were read or will never be.
@@ -186,9 +232,16 @@ impl Inbound {
         self.grant.consumed()
     }
 
+    /// Bytes promised beyond the first window, and what of the budget is kept for them.
+    #[cfg(test)]
+    pub(super) fn promised(&self) -> (u64, u64) {
+        let promised = self.beyond(self.grant.advertised());
+        (promised, self.promise.held())
+    }
+
     /// Counts `bytes` beyond the highest offset of a stream.
     pub(super) fn receive(&mut self, bytes: u64) -> Result<(), TransportError> {
-        if bytes > self.grant.advertised().saturating_sub(self.received) {
+        if bytes > self.unused() {
             return Err(TransportError::new(
                 TransportErrorCode::FLOW_CONTROL_ERROR,
                 "more data than the connection's limit",
@@ -202,12 +255,19 @@ impl Inbound {
     pub(super) fn most_of_stream(&self) -> u64 {
         let (part, of) = STREAM_PART;
         self.ceiling.map_or(u64::MAX, |ceiling| {
-            ceiling.saturating_sub(self.unread()) / of * part
+            let most = ceiling.min(self.allowed());
+            most.saturating_sub(self.unread()) / of * part
         })
     }
 
-    fn unread(&self) -> u64 {
+    /// Bytes received that were not read and may be.
+    pub(super) fn unread(&self) -> u64 {
         self.received.saturating_sub(self.grant.consumed())
+    }
+
+    /// Bytes the peer may still send.
+    fn unused(&self) -> u64 {
+        self.grant.advertised().saturating_sub(self.received)
     }
 
     /// Unread bytes this side takes now.
@@ -216,37 +276,85 @@ impl Inbound {
         self.ceiling.map(|ceiling| ceiling.min(earned))
     }
 
+    /// Bytes beyond those read that the budget allows to promise.
+    fn allowed(&self) -> u64 {
+        self.grant.min_window.saturating_add(self.promise.most())
+    }
+
+    /// How much of a limit goes beyond the first window.
+    fn beyond(&self, limit: u64) -> u64 {
+        let first = self.grant.consumed().saturating_add(self.grant.min_window);
+        limit.saturating_sub(first)
+    }
+
     /// The application read `bytes` of a stream with this window.
     pub(super) fn on_read(&mut self, bytes: u64, window: u64, tuning: Tuning) {
         // One stream alone must be able to use its window.
         self.grant.widen(window.saturating_add(window / 2));
         self.grant.on_read(bytes, u64::MAX, tuning);
+        self.settle();
     }
 
     /// `bytes` will never be read.
     pub(super) fn on_discarded(&mut self, bytes: u64) {
         self.grant.on_discarded(bytes);
+        self.settle();
+    }
+
+    /// The connection is over: what the peer may still send, it will not.
+    pub(super) fn end(&mut self) {
+        self.has_ended = true;
+        self.grant.advertised = self.received;
+        self.settle();
+    }
+
+    /// Gives back what was read.
+    fn settle(&mut self) {
+        self.promise.set(self.beyond(self.grant.advertised()));
     }
 
     /// Whether the limit moved enough to be announced.
-    pub(super) fn is_due(&self) -> bool {
-        let left = self.most().map(|most| most.saturating_sub(self.unread()));
-        let room = left.map_or(self.grant.window(), |left| left.min(self.grant.window()));
-        self.grant.is_worth_announcing(self.limit(), room)
+    pub(super) fn is_due(&mut self) -> bool {
+        if self.has_ended {
+            return false;
+        }
+        let allowed = self.allowed();
+        let is_due = self.is_due_within(allowed);
+        let window = self.grant.window().min(allowed);
+        let is_starved = self.unused() < window / ANNOUNCED_PART;
+        self.lacks_room = !is_due && is_starved && self.is_due_within(u64::MAX);
+        is_due
+    }
+
+    fn is_due_within(&self, allowed: u64) -> bool {
+        let window = self.grant.window().min(allowed);
+        let room = self.most().map_or(window, |most| {
+            most.min(allowed).saturating_sub(self.unread()).min(window)
+        });
+        let limit = self.limit_within(allowed);
+        self.grant.is_worth_announcing(limit, room)
     }
 
     /// The limit to announce now.
     pub(super) fn announce(&mut self) -> u64 {
-        self.grant.announce_up_to(self.limit())
+        let limit = self.limit_within(self.allowed());
+        let wanted = self.beyond(limit.max(self.grant.advertised()));
+        // Others may have been faster.
+        let missing = wanted - self.promise.set(wanted);
+        self.grant.announce_up_to(limit.saturating_sub(missing))
     }
 
-    fn limit(&self) -> u64 {
-        let Some(most) = self.most() else {
-            return self.grant.limit();
+    fn limit_within(&self, allowed: u64) -> u64 {
+        let consumed = self.grant.consumed();
+        let limit = match self.most() {
+            None => self.grant.limit(),
+            Some(most) => {
+                let ahead = self.received.saturating_add(self.grant.window() / 2);
+                let most = consumed.saturating_add(most);
+                self.grant.limit().max(ahead.min(most)).min(varint::MAX)
+            }
         };
-        let ahead = self.received.saturating_add(self.grant.window() / 2);
-        let most = self.grant.consumed().saturating_add(most);
-        self.grant.limit().max(ahead.min(most)).min(varint::MAX)
+        limit.min(consumed.saturating_add(allowed))
     }
 }
 
@@ -301,6 +409,7 @@ mod tests {
         Tuning {
             rtt: Duration::from_millis(rtt_ms),
             now: Instant::from_nanos(ms * 1_000_000),
+            is_tight: false,
         }
     }
 
@@ -354,6 +463,25 @@ mod tests {
             grant.on_read(500, u64::MAX, at(ms, 10));
         }
         assert_eq!(grant.window(), 1000);
+    }
+
+    #[test]
+    fn a_window_read_slowly_shrinks_to_twice_what_its_rate_needs_where_memory_is_short() {
+        let mut grant = Grant::new(1000, 80_000, CreditUpdate::Eighth, Instant::ZERO);
+        let slow = |ms| Tuning {
+            is_tight: true,
+            ..at(ms, 10)
+        };
+        grant.widen(80_000);
+        grant.announce();
+        grant.on_read(30_000, u64::MAX, slow(999));
+        assert_eq!(grant.window(), 80_000, "not measured for long enough");
+        grant.on_read(20_000, u64::MAX, slow(1000));
+        // 50 bytes a millisecond, twice over two round trips of 10 ms.
+        assert_eq!(grant.window(), 2000);
+        assert!(!grant.is_due(), "what was announced is beyond it");
+        grant.on_read(1, u64::MAX, slow(5000));
+        assert_eq!(grant.window(), 1000, "no less than it began with");
     }
 
     #[test]

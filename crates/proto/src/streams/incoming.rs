@@ -2,12 +2,34 @@
 //!
 //! Errors carry no frame type: the caller knows the type on the wire.
 
-use super::{StreamEvent, Streams};
+use super::{ReceiveBudget, StreamEvent, Streams};
 use crate::error::TransportError;
 use anabranch_wire::frame::Stream as StreamFrame;
 use anabranch_wire::{Dir, PathId, StreamId, TransportErrorCode};
 
 impl Streams {
+    /// What the peer is allowed to send beyond the first window counts on this budget.
+    pub(crate) fn charge_windows_to(&mut self, budget: ReceiveBudget) {
+        self.inbound.charge_to(budget);
+    }
+
+    /// Whether the peer is about to stop for lack of room in the budget.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.inbound.lacks_room()
+    }
+
+    /// Looks whether the budget has room now for credit that is worth announcing.
+    pub(crate) fn finds_room(&mut self) -> bool {
+        let is_due = self.inbound.is_due();
+        self.control.max_data |= is_due;
+        is_due
+    }
+
+    /// The connection is over: nothing more will arrive.
+    pub(crate) fn expect_no_more(&mut self) {
+        self.inbound.end();
+    }
+
     /// `STREAM`; returns whether it brought bytes that were not there before.
     pub fn on_stream(&mut self, frame: &StreamFrame<'_>) -> Result<bool, TransportError> {
         let id = frame.id;

@@ -19,6 +19,7 @@ mod incoming;
 mod outgoing;
 mod prospects;
 mod reassembly;
+mod receive_budget;
 mod recovered;
 mod recv;
 mod send;
@@ -29,6 +30,7 @@ mod view;
 pub(crate) use budget::{Account, SendBudget};
 pub use buffers::{Blockade, CreditUpdate, Hole, Release};
 pub use datagrams::{DatagramOptions, ReceivedDatagram};
+pub use receive_budget::ReceiveBudget;
 pub use stats::StreamStats;
 
 use crate::path::MAX_OPEN_PATHS;
@@ -49,7 +51,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub struct Limits {
     /// Unread bytes of all streams together, at first.
     pub receive_window: u64,
-    /// What the receive window may grow to.
+    /// What the receive window may grow to, as far as the endpoint's
+    /// [budget](crate::config::EndpointConfig::receive_budget) has room.
     pub max_receive_window: u64,
     /// Unread bytes beyond that, taken so that streams which nobody reads do not stop the others:
     /// at most as many as were read before. With 0, streams that nobody reads stop all others once
@@ -378,7 +381,11 @@ impl Streams {
     /// Sets what receive windows are tuned by: the largest smoothed RTT of the paths (zero while
     /// unknown) and the time. To be called before received frames and reads are processed.
     pub fn set_tuning(&mut self, rtt: Duration, now: Instant) {
-        self.tuning = Tuning { rtt, now };
+        self.tuning = Tuning {
+            rtt,
+            now,
+            is_tight: false,
+        };
     }
 
     /// Opens a stream; `None` if the peer allows no more now ([`StreamEvent::Available`] follows).
@@ -527,7 +534,11 @@ impl Streams {
     pub fn read(&mut self, id: StreamId, max: usize) -> Result<Option<Bytes>, ReadError> {
         let stream = self.live.get_mut(&id).ok_or(ReadError::Closed)?;
         let recv = stream.recv.as_mut().ok_or(ReadError::Closed)?;
-        match recv.read(max, self.inbound.most_of_stream(), self.tuning)? {
+        let tuning = Tuning {
+            is_tight: self.inbound.is_tight(),
+            ..self.tuning
+        };
+        match recv.read(max, self.inbound.most_of_stream(), tuning)? {
             Read::Data { bytes, announce } => {
                 let window = recv.grant.window();
                 if announce {
@@ -536,7 +547,7 @@ impl Streams {
                 }
                 let length = bytes.len() as u64;
                 self.stats.bytes_delivered += length;
-                self.inbound.on_read(length, window, self.tuning);
+                self.inbound.on_read(length, window, tuning);
                 self.control.max_data |= self.inbound.is_due();
                 Ok(Some(bytes))
             }

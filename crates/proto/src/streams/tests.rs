@@ -15,6 +15,7 @@ mod classes;
 mod order;
 mod repair;
 mod view;
+mod windows;
 
 const A: PathId = PathId(0);
 const B: PathId = PathId(1);

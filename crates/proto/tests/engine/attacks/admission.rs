@@ -35,9 +35,13 @@ pub(super) struct Client {
 
 impl Server {
     pub(super) fn new(change: fn(&mut ServerConfig)) -> Self {
+        Self::with(EndpointConfig::default(), change)
+    }
+
+    pub(super) fn with(settings: EndpointConfig, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut config = ServerConfig::new(tls_configs().1);
         change(&mut config);
-        let mut endpoint = Endpoint::new(EndpointConfig::default(), [2; 32]);
+        let mut endpoint = Endpoint::new(settings, [2; 32]);
         endpoint.set_server(Some(Arc::new(config)));
         Self {
             now: Instant::from_nanos(1_000_000_000),

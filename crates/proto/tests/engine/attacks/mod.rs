@@ -12,6 +12,7 @@ mod privacy;
 mod probing;
 mod protection;
 mod wakeups;
+mod windows;
 
 use crate::raw::assert_closed;
 use anabranch_proto::wire::{PathId, Side};
