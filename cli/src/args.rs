@@ -238,6 +238,9 @@ pub(crate) struct Serve {
     /// Memory for what clients have not acknowledged yet, all connections together, at least 1M
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = send_budget)]
     pub(crate) send_budget: ByteSize,
+    /// Memory for receive windows that have grown, all connections together; 0: none grows
+    #[arg(long, value_name = "BYTES", default_value = "1G")]
+    pub(crate) receive_budget: ByteSize,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     /// Send as --scheduler, --congestion and --chunk say, whatever clients ask for

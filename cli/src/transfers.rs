@@ -30,7 +30,7 @@ use crate::url::ServerUrl;
 use anabranch_net::connection::Connection;
 use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
-use anabranch_net::engine::{ClientConfig, ServerConfig, TransportConfig};
+use anabranch_net::engine::{ClientConfig, EndpointConfig, ServerConfig, TransportConfig};
 use anabranch_net::manager::PathManager;
 use anabranch_schedulers::Names;
 use clap::Parser;
@@ -328,6 +328,7 @@ pub async fn listen(
     let (tls, key) = trust.config_for(&["localhost"], &[alpn.as_bytes()])?;
     let mut config = ServerConfig::new(tls);
     config.transport = Arc::new(options.transport()?);
+    let config = (config, &EndpointConfig::default());
     let bound = crate::commands::serve::open(config, &key, None, &listen, &[]).await?;
     Ok((bound.0, bound.1.to_string()))
 }

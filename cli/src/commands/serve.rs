@@ -16,7 +16,7 @@ use crate::{http3, http09};
 use anabranch_net::defaults;
 use anabranch_net::endpoint::Endpoint;
 use anabranch_net::engine::{
-    CidFormat, ConnectionError, EndpointConfig, ServerConfig, TransportConfig, tls,
+    ConnectionError, EndpointConfig, ReceiveBudget, ServerConfig, TransportConfig, tls,
 };
 use anabranch_net::interfaces::{self, Interface, Kind};
 use anabranch_proto::error::printable;
@@ -99,8 +99,13 @@ impl Serving {
         transport.observer = qlog.map(qlog::into_directory).transpose()?;
         let (tls, key) = args.trust.config(&["localhost"])?;
         let config = configure(args, transport, tls);
+        let settings = EndpointConfig {
+            receive_budget: ReceiveBudget::new(args.receive_budget.0),
+            ..EndpointConfig::default()
+        };
+        let (listen, advertise) = (&args.listen, &args.advertise);
         let (endpoint, url) =
-            open(config, &key, args.workers, &args.listen, &args.advertise).await?;
+            open((config, &settings), &key, args.workers, listen, advertise).await?;
         let granted = if args.fixed_tuning {
             Granted::Nothing
         } else {
@@ -144,16 +149,15 @@ impl Serving {
 
 /// Binds a server, and says how clients find it.
 pub(crate) async fn open(
-    config: ServerConfig,
+    (config, settings): (ServerConfig, &EndpointConfig),
     key: &tls::KeyPair,
     workers: Option<NonZeroUsize>,
     listen: &[SocketAddr],
     advertise: &[Host],
 ) -> Outcome<(Endpoint, ServerUrl)> {
     let secret = key.derive_secret(RESET_LABEL);
-    let cids = CidFormat::default();
     let place = (listen, crate::url::DEFAULT_PORT);
-    let endpoint = bind(&config, &cids, workers, secret, place)?;
+    let endpoint = bind(&config, settings, workers, secret, place)?;
     let hosts = match advertise {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
@@ -363,10 +367,10 @@ pub(super) fn cannot_listen(error: &io::Error) -> Failure {
 }
 
 /// Binds a server to the addresses given, else to a port of all addresses. Its connection IDs are
-/// of the form `cids`; unless told otherwise, it has a worker for each processor core.
+/// of the form that `settings` say; unless told otherwise, it has a worker for each processor core.
 pub(super) fn bind(
     config: &ServerConfig,
-    cids: &CidFormat,
+    settings: &EndpointConfig,
     workers: Option<NonZeroUsize>,
     reset_secret: [u8; 32],
     (listen, port): (&[SocketAddr], u16),
@@ -375,10 +379,7 @@ pub(super) fn bind(
     let workers = workers.unwrap_or_else(cores);
     let bind_to = |addresses: &[SocketAddr]| {
         let builder = Endpoint::builder()
-            .config(EndpointConfig {
-                cids: cids.clone(),
-                ..EndpointConfig::default()
-            })
+            .config(settings.clone())
             .server(config.clone())
             .workers(workers)
             .reset_secret(reset_secret);

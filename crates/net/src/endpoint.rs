@@ -81,7 +81,8 @@ impl Builder {
     /// Has a server's connections be driven by so many tasks, one unless set, each with a lock of
     /// its own: in a runtime of several threads, that many processor cores are used. Each has an
     /// equal part of the server's limits, and refuses clients when it has used up its own; an
-    /// address token ([`ClientConfig::token`]) is good once at each. There are fewer if a part
+    /// address token ([`ClientConfig::token`]) is good once at each. The memory for [receive
+    /// windows](EndpointConfig::receive_budget) is one for all. There are fewer workers if a part
     /// would be below 64 [connections](ServerConfig::max_connections), or below 16 [of one
     /// address](ServerConfig::max_connections_per_address).
     pub fn workers(mut self, count: NonZeroUsize) -> Self {

@@ -17,7 +17,7 @@ pub use anabranch_proto::error::ConnectionError;
 pub use anabranch_proto::event::PathNotice;
 pub use anabranch_proto::path::PathOptions;
 pub use anabranch_proto::resumption::{Resume, ResumptionState, StateError};
-pub use anabranch_proto::streams::ReceivedDatagram;
+pub use anabranch_proto::streams::{ReceiveBudget, ReceivedDatagram};
 pub use anabranch_proto::tls;
 pub use anabranch_proto::wire::frame::PathStatus;
 pub use anabranch_proto::wire::{PathId, Side, StreamId, TransportErrorCode};

@@ -18,7 +18,7 @@ use anabranch_gateway::control::{Added, Answer, Order};
 use anabranch_gateway::exit::Permissions;
 use anabranch_gateway::identity::{Secret, Store};
 use anabranch_net::Endpoint;
-use anabranch_net::engine::ServerConfig;
+use anabranch_net::engine::{EndpointConfig, ServerConfig};
 use anabranch_proto::tls::Fingerprint;
 use anabranch_schedulers::Names;
 use std::path::Path;
@@ -137,7 +137,10 @@ async fn obey(
 
 /// Where clients are waited for, and by which key they know it.
 fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint, Fingerprint)> {
-    let cids = fleet::connection_ids(&args.fleet)?;
+    let settings = EndpointConfig {
+        cids: fleet::connection_ids(&args.fleet)?,
+        ..EndpointConfig::default()
+    };
     let trust = ServerTrust {
         // A certificate comes in the place of the key.
         identity: args.cert.is_none().then(|| directory.to_owned()),
@@ -155,7 +158,13 @@ fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint,
     config.transport = Arc::new(transport);
     config.max_connections_per_address = FROM_ONE_ADDRESS;
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(&config, &cids, args.workers, secret, (&args.listen, PORT))?;
+    let endpoint = bind(
+        &config,
+        &settings,
+        args.workers,
+        secret,
+        (&args.listen, PORT),
+    )?;
     Ok((endpoint, key.fingerprint()))
 }
 
