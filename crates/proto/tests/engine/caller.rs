@@ -14,7 +14,7 @@ use anabranch_proto::congestion::{self, ControllerFactory};
 use anabranch_proto::datagram::{SocketId, Tuple};
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::sched::SchedulerFactory;
-use anabranch_proto::streams::DatagramOptions;
+use anabranch_proto::streams::{DatagramOptions, ReceiveBudget};
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::frame::PathStatus;
 use anabranch_proto::wire::{Dir, ErrorCode, PathId, StreamId, TransportErrorCode};
@@ -236,9 +236,11 @@ impl Play {
         if script.flag()? {
             client.token = vec![7; script.size()?.min(5000)];
         }
+        let (length, number) = (script.size()?, script.number()?);
         let settings = EndpointConfig {
-            cids: CidFormat::Random(script.size()?),
-            max_stateless_per_second: script.number()? as u32,
+            cids: CidFormat::Random(length),
+            max_stateless_per_second: number as u32,
+            receive_budget: ReceiveBudget::new(number),
             ..EndpointConfig::default()
         };
         let mut ends = [[1; 32], [2; 32]].map(|seed| Endpoint::new(settings.clone(), seed));
