@@ -100,11 +100,6 @@ impl Connection {
             }
         }
         self.flights.on_acked(level, self.identity.side());
-        if target != PathId::ZERO {
-            // Only who is complete acknowledges 1-RTT packets (RFC 9001, section 4.1.2); those of
-            // path 0 may have been 0-RTT.
-            self.on_confirmed(now);
-        }
         if sum.eliciting {
             self.end_inquiry();
         }

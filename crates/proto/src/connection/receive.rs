@@ -293,6 +293,11 @@ impl Connection {
         }
         self.idle.on_received(now);
         self.on_level_used(now, level);
+        if path != PathId::ZERO {
+            // A server sends on further paths only in answer to 1-RTT packets, which it opens once
+            // it is complete: as good as their acknowledgement (RFC 9001, section 4.1.2).
+            self.on_confirmed(now);
+        }
         self.observe_keys(now, true);
         self.follow(&arrival, payload);
         if self.space(level, path).is_none() {

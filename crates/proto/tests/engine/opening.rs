@@ -97,9 +97,12 @@ fn a_path_opens_although_the_first_went_silent() {
     assert_prompt(&mut pair, 1);
 }
 
-/// Two ways of 50 ms, and a client whose handshake is complete, as it knows.
-fn just_complete() -> Pair {
-    let ways = vec![Way::new(1).delay(50), Way::new(2).delay(50)];
+/// Two ways, and a client whose handshake is complete over the first, as it knows.
+fn just_complete(delays_ms: [u64; 2]) -> Pair {
+    let ways = vec![
+        Way::new(1).delay(delays_ms[0]),
+        Way::new(2).delay(delays_ms[1]),
+    ];
     let mut pair = Pair::new(ways, TransportConfig::default());
     let is_connected = |(_, event): &(_, Event)| matches!(event, Event::Connected);
     assert!(pair.run_until(LIMIT, |pair| pair.client_events.iter().any(is_connected)));
@@ -109,7 +112,7 @@ fn just_complete() -> Pair {
 
 #[test]
 fn a_client_opens_paths_before_it_knows_that_the_server_is_complete() {
-    let mut pair = just_complete();
+    let mut pair = just_complete([50, 50]);
     let began = pair.now;
     let (_, server) = time_to_open(&mut pair, 1);
     // Half a round trip there, one more for the server's own challenge.
@@ -119,12 +122,39 @@ fn a_client_opens_paths_before_it_knows_that_the_server_is_complete() {
 
 #[test]
 fn a_first_path_that_dies_behind_the_handshake_takes_nothing_along() {
-    let mut pair = just_complete();
+    let mut pair = just_complete([50, 50]);
     // The end of the handshake has arrived, and what answers it is lost.
     pair.run_for(Duration::from_millis(60));
     pair.ways[0].set_open(false);
     time_to_open(&mut pair, 1);
-    assert!(pair.client_conn().is_confirmed(), "by an acknowledgement");
+    assert!(
+        pair.client_conn().is_confirmed(),
+        "by what came on the other"
+    );
     let took = pair.transfer(false, 100_000, LIMIT);
     assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn a_path_that_overtakes_the_end_of_the_handshake_waits_for_it_and_no_longer() {
+    let mut pair = just_complete([300, 10]);
+    let (client, server) = time_to_open(&mut pair, 1);
+    let waited = Duration::from_millis(300);
+    assert!(client < waited && server < waited, "{client:?}, {server:?}");
+    pair.run_for(Duration::from_millis(100));
+    let stats = pair.client_conn().path_stats(PathId(1));
+    let rtt = stats.expect("an open path").smoothed_rtt;
+    assert!(rtt < Duration::from_millis(30), "{rtt:?}");
+}
+
+#[test]
+fn a_path_opens_early_also_where_the_end_of_the_handshake_is_lost() {
+    let mut pair = just_complete([50, 10]);
+    // What the client just sent on the first way, and its connection IDs with it, is lost.
+    pair.ways[0].set_open(false);
+    pair.run_for(Duration::from_millis(1));
+    pair.ways[0].set_open(true);
+    time_to_open(&mut pair, 1);
+    let took = pair.transfer(false, 100_000, LIMIT);
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }

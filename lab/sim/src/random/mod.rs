@@ -196,7 +196,7 @@ impl Trial {
         let connected = self.go(end, |trial| {
             trial
                 .connection(false)
-                .is_some_and(Connection::is_confirmed)
+                .is_some_and(Connection::is_established)
         })?;
         if self.is_lost() {
             return Ok(Outcome::Lost);
