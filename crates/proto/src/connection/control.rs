@@ -3,6 +3,7 @@
 use super::Connection;
 use crate::handshake::Level;
 use crate::packet::{Frames, Packet};
+use crate::path::state::Path;
 use crate::placement::room_on;
 use crate::recovery::sent::SentFrame;
 use crate::wire::PathId;
@@ -51,9 +52,17 @@ impl Connection {
     fn owes_at(&self, level: Level) -> bool {
         self.owed.handshake_done
             || self.owed.new_token.is_some()
-            || self.paths.owes_frames() && level == Level::OneRtt
+            || self.owes_path_frames() && level == Level::OneRtt
             || self.ack_requests.is_pending()
             || self.handshake.has_crypto(Level::OneRtt)
+    }
+
+    /// Whether frames about paths wait that are worth a packet of their own: to an address that may
+    /// be somebody else's nothing leaves for their sake, as the handshake needs what may be sent.
+    fn owes_path_frames(&self) -> bool {
+        let is_proven = |path: &Path| path.route().is_validated();
+        let first = self.paths.path(PathId::ZERO);
+        self.paths.owes_frames() && (self.handshake.is_complete() || first.is_some_and(is_proven))
     }
 
     /// Whether a packet on the path has room for any control frame.

@@ -4,7 +4,7 @@ use super::Connection;
 use crate::datagram::{Ecn, Tuple};
 use crate::error::{ConnectionError, TransportError};
 use crate::event::{DropReason, Observation};
-use crate::handshake::undecryptable::Early;
+use crate::handshake::undecryptable::{Early, Origin};
 use crate::handshake::{Level, OpenError};
 use crate::packet::{Contents, Incoming, Piece, is_probing, next_frame};
 use crate::path::manager::Slot;
@@ -51,7 +51,13 @@ impl Connection {
                 rest = tail;
                 continue;
             }
-            self.handle_packet(now, tuple, ecn, path, &incoming, packet);
+            let from = Origin {
+                came_at: now,
+                tuple,
+                ecn,
+                path,
+            };
+            self.handle_packet(now, from, &incoming, packet);
             if self.life.is_over() {
                 return;
             }
@@ -134,13 +140,11 @@ impl Connection {
     fn handle_packet(
         &mut self,
         now: Instant,
-        tuple: Tuple,
-        ecn: Option<Ecn>,
-        path: PathId,
+        from: Origin,
         incoming: &Incoming,
         packet: &mut [u8],
     ) {
-        let level = incoming.level;
+        let (level, path) = (incoming.level, from.path);
         // Opening spoils the bytes, even where it fails.
         let tail = packet
             .last_chunk()
@@ -151,7 +155,7 @@ impl Connection {
             return;
         }
         if !self.handshake.can_open(level) {
-            self.keep_undecryptable(now, tuple, ecn, path, level, packet);
+            self.keep_undecryptable(now, from, level, packet);
             return;
         }
         let Some(header) = self.handshake.unprotect(level, packet, incoming.pn_offset) else {
@@ -179,8 +183,9 @@ impl Connection {
             Ok(payload) => {
                 let arrival = Arrival {
                     now,
-                    tuple,
-                    ecn,
+                    came_at: from.came_at,
+                    tuple: from.tuple,
+                    ecn: from.ecn,
                     path,
                     level,
                     pn,
@@ -214,24 +219,14 @@ impl Connection {
     }
 
     #[cold]
-    fn keep_undecryptable(
-        &mut self,
-        now: Instant,
-        tuple: Tuple,
-        ecn: Option<Ecn>,
-        path: PathId,
-        level: Level,
-        packet: &[u8],
-    ) {
+    fn keep_undecryptable(&mut self, now: Instant, from: Origin, level: Level, packet: &[u8]) {
         let early = || Early {
-            tuple,
-            ecn,
-            path,
+            from,
             bytes: packet.to_vec(),
         };
         if !self.handshake.may_open_later(level) || !self.undecryptable.keep(early) {
             let why = DropReason::KeysMissing;
-            self.outbox.on_dropped(now, path, packet.len(), why);
+            self.outbox.on_dropped(now, from.path, packet.len(), why);
         }
     }
 
@@ -243,14 +238,8 @@ impl Connection {
                 return;
             }
             // Its bytes were accounted for when it arrived.
-            if let Some(incoming) = self.next_packet(now, kept.path, &kept.bytes) {
-                let Early {
-                    tuple,
-                    ecn,
-                    path,
-                    ref mut bytes,
-                } = kept;
-                self.handle_packet(now, tuple, ecn, path, &incoming, bytes);
+            if let Some(incoming) = self.next_packet(now, kept.from.path, &kept.bytes) {
+                self.handle_packet(now, kept.from, &incoming, &mut kept.bytes);
             }
         }
     }
@@ -386,6 +375,7 @@ impl Connection {
     fn note_received(&mut self, arrival: &Arrival, contents: &Contents, payload_len: usize) {
         let Arrival {
             now,
+            came_at,
             ecn,
             path,
             level,
@@ -403,6 +393,7 @@ impl Connection {
         };
         let lone_ping = contents.is_lone_ping(payload_len);
         let received = Received {
+            came_at,
             pn,
             ecn,
             ack_eliciting: contents.ack_eliciting,
@@ -445,6 +436,8 @@ impl Connection {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     pub(super) now: Instant,
+    /// Earlier than now if it waited for its keys.
+    pub(super) came_at: Instant,
     pub(super) tuple: Tuple,
     pub(super) ecn: Option<Ecn>,
     pub(super) path: PathId,

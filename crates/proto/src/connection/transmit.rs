@@ -72,9 +72,8 @@ impl Connection {
         let last = *wanted.last()?;
         let route = path.route();
         let (tuple, size) = (route.tuple(), route.sendable_datagram_size() as usize);
-        let marking = route.ecn_marking();
         let start = buf.len();
-        let (mut must_fill, mut is_followed) = (false, false);
+        let mut must_fill = false;
         for level in wanted {
             let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
                 continue;
@@ -84,7 +83,7 @@ impl Connection {
             // validating the path.
             must_fill |= level == Level::Initial
                 && (packet.is_ack_eliciting() || self.identity.side().is_client());
-            is_followed = level == last && self.are_cids_to_follow(level, packet.room());
+            let is_followed = level == last && self.are_cids_to_follow(level, packet.room());
             let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
             let rule = if fill {
                 SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
@@ -98,18 +97,15 @@ impl Connection {
                 && let Some(mut packet) =
                     self.begin_packet(Level::OneRtt, PathId::ZERO, buf, start + size)
             {
+                packet.set_kind(Kind::BehindHandshake);
                 self.write_control(&mut packet);
                 self.finish_packet(now, packet, rule);
             }
         }
         let length = buf.len() - start;
-        // Counts are kept per packet number space: only one of a route's spaces can be checked, and
-        // the one that lasts is that of 1-RTT packets.
-        let ecn = marking.filter(|_| is_followed);
-        (length > 0).then_some(Transmit {
-            ecn,
-            ..Transmit::single(tuple, length)
-        })
+        // Not marked: a route that drops marks costs no handshake, and counts are kept per packet
+        // number space, of which only one can be checked: that of 1-RTT packets, which lasts.
+        (length > 0).then_some(Transmit::single(tuple, length))
     }
 
     /// Whether connection IDs of further paths go behind a packet of the handshake that leaves so
@@ -144,10 +140,6 @@ impl Connection {
         if let Some(job) = self.paths.in_use().find_map(own) {
             return Some(job);
         }
-        if !self.handshake.is_complete() && self.handshake_waits() {
-            // The peer can read nothing without it, and may have earned little more.
-            return None;
-        }
         if let Some(path) = self.ack_routes.due(now, &self.paths) {
             // Data that goes the same way carries the acknowledgement along.
             let data = self.data_job(now, level);
@@ -170,6 +162,10 @@ impl Connection {
 
     /// What data to send, and where.
     fn data_job(&mut self, now: Instant, level: Level) -> Option<Job> {
+        if !self.handshake.is_complete() && self.handshake_waits() {
+            // The peer can read nothing without it, and may have earned little more.
+            return None;
+        }
         let max_ack_delay = self.peer_max_ack_delay();
         let is_watched = self.outbox.is_observed();
         self.placement

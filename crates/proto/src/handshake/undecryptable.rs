@@ -1,20 +1,30 @@
 //! Packets that came before their keys.
 
 use crate::datagram::{Ecn, Tuple};
+use crate::time::Instant;
 use anabranch_wire::PathId;
 
 /// A handshake flight and the first data behind it.
 const MOST: usize = 16;
 
-/// A packet as it arrived.
-#[derive(Debug)]
-pub struct Early {
-    /// The route it arrived by.
+/// When and how a datagram arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin {
+    /// When: what its packets wait for keys is no part of the round trips that they measure.
+    pub came_at: Instant,
+    /// The route it came by.
     pub tuple: Tuple,
     /// Its ECN mark.
     pub ecn: Option<Ecn>,
     /// The path whose connection ID it bears.
     pub path: PathId,
+}
+
+/// A packet as it arrived.
+#[derive(Debug)]
+pub struct Early {
+    /// When and how.
+    pub from: Origin,
     /// The packet's bytes.
     pub bytes: Vec<u8>,
 }

@@ -75,6 +75,8 @@ pub(crate) enum Via {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,
+    /// It shares its datagram with packets of the handshake.
+    BehindHandshake,
     /// It only proves a route: such packets repeat by a timer of their own.
     Validation,
     /// An answer to a probe time-out.
@@ -227,7 +229,7 @@ impl<'a> Packet<'a> {
         let leaving = Leaving {
             pn,
             size: buf.len() - start,
-            is_data: level.is_data(),
+            takes_mark: level.is_data() && kind != Kind::BehindHandshake,
             ack_eliciting,
             in_flight: ack_eliciting || padded,
             is_copy: kind == Kind::Copy,
@@ -262,7 +264,7 @@ impl<'a> Packet<'a> {
             Kind::MtuProbe => Purpose::MtuProbe,
             Kind::Probe => Purpose::Probe,
             Kind::Copy => Purpose::Copy,
-            Kind::Plain | Kind::Validation => Purpose::Frames,
+            Kind::Plain | Kind::BehindHandshake | Kind::Validation => Purpose::Frames,
         }
     }
 }

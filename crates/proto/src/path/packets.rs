@@ -29,8 +29,8 @@ const NO_ROUTE: u32 = u32::MAX;
 pub(crate) struct Leaving {
     pub(crate) pn: u64,
     pub(crate) size: usize,
-    /// A 0-RTT or 1-RTT packet, of the path's own packet number space.
-    pub(crate) is_data: bool,
+    /// Its datagram is ECN-marked if the route's are: there is nothing of the handshake in it.
+    pub(crate) takes_mark: bool,
     pub(crate) ack_eliciting: bool,
     /// It counts as in flight.
     pub(crate) in_flight: bool,
@@ -84,6 +84,8 @@ pub(crate) struct Lost {
 /// A packet of the path's own space that was authenticated and read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
+    /// When it arrived, before it waited for its keys.
+    pub(crate) came_at: Instant,
     pub(crate) pn: u64,
     pub(crate) ecn: Option<Ecn>,
     pub(crate) ack_eliciting: bool,
@@ -107,7 +109,7 @@ impl Path {
         self.shaper.on_sent(now, size);
         let route = &mut self.route;
         route.amplification.on_sent(size);
-        let ecn_marked = packet.is_data && route.ecn.marking().is_some();
+        let ecn_marked = packet.takes_mark && route.ecn.marking().is_some();
         route.ecn.on_sent(ecn_marked);
         let mut snapshot = rate::Snapshot::default();
         if packet.in_flight {
@@ -203,7 +205,7 @@ impl Path {
     /// A packet was read; until when acknowledgements take a detour, if one begins now.
     pub(crate) fn on_received(&mut self, now: Instant, packet: Received) -> Option<Instant> {
         let received = self.space.received_mut();
-        received.on_received(now, packet.pn, packet.ack_eliciting, packet.ecn);
+        received.on_received(packet.came_at, packet.pn, packet.ack_eliciting, packet.ecn);
         if packet.ecn == Some(Ecn::Ce) {
             self.counters.ce_marks += 1;
         }

@@ -183,7 +183,7 @@ impl World {
         let leaving = Leaving {
             pn,
             size,
-            is_data: true,
+            takes_mark: true,
             ack_eliciting: true,
             in_flight: true,
             is_copy: false,

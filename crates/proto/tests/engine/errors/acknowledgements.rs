@@ -2,7 +2,7 @@
 //! asked for.
 
 use super::{BOTH, ZERO, assert_closed};
-use crate::raw::{Packet, RawPeer, Setup, encode};
+use crate::raw::{Packet, RawPeer, Received, Setup, encode};
 use anabranch_proto::config::{AckFrequency as Settings, TransportConfig};
 use anabranch_proto::wire::frame::{AckFrequency, Frame};
 use anabranch_proto::wire::params::TransportParameters;
@@ -268,4 +268,24 @@ fn a_wide_window_asks_for_fewer_acknowledgements_of_a_peer_that_takes_requests()
         assert_eq!(grow(&mut with(victim, settings, mute)), []);
         assert_eq!(grow(&mut with(victim, Settings::default(), generous)), []);
     }
+}
+
+/// RFC 9000, section 13.2.5.
+#[test]
+fn what_a_packet_waited_for_its_keys_is_told_as_delay() {
+    let mut peer = RawPeer::client(Setup::default()).half_way();
+    peer.receive();
+    assert!(peer.handshake.is_complete(), "the client has all of it");
+    // It comes before the end of the handshake, which the server waits for.
+    peer.bytes(ZERO, &encode(&[ELICITING]));
+    peer.wait(Duration::from_millis(200));
+    peer.inbox.clear();
+    peer.shake();
+    let delays = peer.inbox.iter().flat_map(Received::frames);
+    let delays = delays.filter_map(|frame| match frame {
+        Frame::Ack(ack) if ack.path == ZERO => Some(ack.delay * 8),
+        _ => None,
+    });
+    let longest = delays.max().expect("an acknowledgement");
+    assert!((200_000..250_000).contains(&longest), "{longest} us");
 }
