@@ -89,73 +89,13 @@ fn regression_a_connection_id_that_came_before_its_path_was_allowed_was_forgotte
     settles(448);
 }
 
-/// All that the server sent was lost for a minute, sixteen packets in seven probe time-outs.
+/// A client gave up the path of the handshake before it knew that the server was complete, and went
+/// on sending Handshake packets there; or waited for ever with a path that nothing probed.
 #[test]
-fn regression_a_handshake_that_still_waits_for_its_next_probe_was_called_stuck() {
-    for seed in [
-        2_002_143, 2_011_491, 2_034_549, 2_038_409, 2_041_215, 2_045_082,
-    ] {
-        assert_eq!(run(seed, &Names::default()), Ok(Outcome::Lost));
+fn regression_the_first_path_was_given_up_before_the_handshake_was_confirmed() {
+    for seed in [1_000_284, 1_000_872, 1_001_575, 1_003_384, 2_003_276] {
+        assert!(run(seed, &Names::default()).is_ok());
     }
-}
-
-/// Observers were not told that less was in flight after an MTU probe was lost, or a packet of a
-/// route that had been left.
-#[test]
-fn regression_the_guard_went_on_counting_what_a_route_that_was_left_had_lost() {
-    for seed in [2_438_130, 2_479_624, 2_520_272, 2_669_043] {
-        settles(seed);
-    }
-}
-
-/// The keys of before an update are forgotten before an abandoned path is freed, and a handshake of
-/// seconds leaves a probe time-out of a minute.
-#[test]
-fn regression_what_comes_late_was_taken_for_unrest() {
-    for seed in [2_088_020, 2_134_369, 2_609_912] {
-        settles(seed);
-    }
-}
-
-/// Observers were not told that no handshake packet was in flight any more.
-#[test]
-fn regression_the_guard_went_on_counting_packets_of_the_handshake() {
-    settles(1195);
-    settles(5743);
-    settles(18334);
-}
-
-/// Each side gave up the path the other relied on. The client's `PATH_ABANDON` was lost, and its
-/// request for another path every half second postponed the probe that would have repeated it.
-#[test]
-fn regression_a_trickle_on_the_last_path_put_off_its_probes() {
-    assert_eq!(run(18_881, &Names::default()), Ok(Outcome::Lost));
-}
-
-/// Packets with only acknowledgements and timestamps were counted as in flight.
-#[test]
-fn regression_the_guard_counted_acknowledgements_that_tell_the_time() {
-    settles(8463);
-}
-
-/// The bytes after the oldest ones were in flight on another path. They were taken to be on the
-/// path of the oldest ones, and were never sent again.
-#[test]
-fn regression_a_copy_of_the_oldest_data_took_along_what_another_path_carried() {
-    settles(16_044);
-}
-
-/// The measurements a path made before it was put in reserve left the other path less than two
-/// packets of the send buffer.
-#[test]
-fn regression_a_path_in_reserve_kept_its_part_of_a_split_buffer() {
-    settles(16_803);
-}
-
-/// A path given up while the RTT was estimated as 5 s is freed after 86 s, which is correct.
-#[test]
-fn regression_a_path_freed_late_was_taken_for_unrest() {
-    settles(23_234);
 }
 
 /// A server that freed a path after 215 s sent to NATs that had forgotten the client by then.
@@ -168,7 +108,7 @@ fn regression_a_client_behind_nats_was_silent_for_longer_than_they_remember() {
 /// heard of it was a stateless reset.
 #[test]
 fn regression_a_reset_by_a_side_without_paths_was_taken_for_a_fault() {
-    for seed in [1_000_532, 1_005_452] {
+    for seed in [1_000_532, 1_003_902] {
         assert_eq!(run(seed, &Names::default()), Ok(Outcome::Lost));
     }
 }
@@ -198,6 +138,5 @@ fn regression_one_loss_let_several_packets_go_beyond_the_window() {
 /// BBR ended its search for the lowest RTT as it sent after a pause, which no observer heard of.
 #[test]
 fn regression_the_guard_was_not_told_of_a_window_that_grew_on_sending() {
-    settles(1_013_817);
-    settles(1_021_110);
+    settles(1_026_125);
 }
