@@ -30,17 +30,17 @@ impl Connection {
     }
 
     /// Whether the peer gets no more credit because others hold the memory for it.
-    pub(crate) fn lacks_room(&self) -> bool {
-        !self.life.is_over() && self.streams.lacks_room()
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        !self.life.is_over() && self.streams.is_short_of_room()
     }
 
-    /// Looks whether there is memory for more credit now.
-    pub(crate) fn finds_room(&mut self) -> bool {
-        let finds_room = self.lacks_room() && self.streams.finds_room();
-        if finds_room {
+    /// Looks whether there is memory for more credit now, which is announced then.
+    pub(crate) fn look_for_room(&mut self) -> bool {
+        let is_found = self.is_short_of_room() && self.streams.look_for_room();
+        if is_found {
             self.expect_command();
         }
-        finds_room
+        is_found
     }
 
     /// Forgets control frames that have become pointless; returns whether any is left to send.

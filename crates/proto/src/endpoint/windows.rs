@@ -32,7 +32,7 @@ impl Windows {
 
     /// Notes whether a connection lacks room, after it did something; returns whether that is new.
     pub(super) fn note(&mut self, now: Instant, handle: Handle, connection: &Connection) -> bool {
-        let is_new = connection.lacks_room() && self.waiting.insert(handle);
+        let is_new = connection.is_short_of_room() && self.waiting.insert(handle);
         if is_new {
             self.deadline.get_or_insert(now + LOOK_INTERVAL);
         }
@@ -51,9 +51,9 @@ impl Endpoint {
             let Some(member) = self.connections.get_mut(&handle) else {
                 continue;
             };
-            if member.connection.finds_room() {
+            if member.connection.look_for_room() {
                 touch(member, handle, &mut self.dirty, &mut self.ready);
-            } else if member.connection.lacks_room() {
+            } else if member.connection.is_short_of_room() {
                 windows.waiting.insert(handle);
             }
         }

@@ -186,7 +186,7 @@ pub(super) struct Inbound {
     ceiling: Option<u64>,
     promise: Promise,
     /// The budget is why the peer gets no more credit, and it has little left.
-    lacks_room: bool,
+    is_short_of_room: bool,
     /// Nothing more will arrive.
     has_ended: bool,
 }
@@ -202,7 +202,7 @@ impl Inbound {
             grant,
             received: 0,
             promise: Promise::default(),
-            lacks_room: false,
+            is_short_of_room: false,
             has_ended: false,
         }
     }
@@ -218,8 +218,8 @@ impl Inbound {
     }
 
     /// Whether the peer is about to stop for lack of room in the budget.
-    pub(super) fn lacks_room(&self) -> bool {
-        self.lacks_room
+    pub(super) fn is_short_of_room(&self) -> bool {
+        self.is_short_of_room
     }
 
     pub(super) fn window(&self) -> u64 {
@@ -322,7 +322,7 @@ impl Inbound {
         let is_due = self.is_due_within(allowed);
         let window = self.grant.window().min(allowed);
         let is_starved = self.unused() < window / ANNOUNCED_PART;
-        self.lacks_room = !is_due && is_starved && self.is_due_within(u64::MAX);
+        self.is_short_of_room = !is_due && is_starved && self.is_due_within(u64::MAX);
         is_due
     }
 

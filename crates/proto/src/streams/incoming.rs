@@ -14,12 +14,12 @@ impl Streams {
     }
 
     /// Whether the peer is about to stop for lack of room in the budget.
-    pub(crate) fn lacks_room(&self) -> bool {
-        self.inbound.lacks_room()
+    pub(crate) fn is_short_of_room(&self) -> bool {
+        self.inbound.is_short_of_room()
     }
 
-    /// Looks whether the budget has room now for credit that is worth announcing.
-    pub(crate) fn finds_room(&mut self) -> bool {
+    /// Looks whether the budget has room now for credit that is worth announcing, and announces it.
+    pub(crate) fn look_for_room(&mut self) -> bool {
         let is_due = self.inbound.is_due();
         self.control.max_data |= is_due;
         is_due

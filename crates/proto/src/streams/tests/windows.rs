@@ -247,16 +247,16 @@ fn a_peer_that_stopped_for_lack_of_room_is_told_of_it_though_nothing_is_read() {
     let mut pipe = Pipe::with_reserve(&budget, 1 << 20);
     (0..30).for_each(|_| pipe.pump());
     // Nobody reads what goes on further streams, until these hold all.
-    while !pipe.receiver.lacks_room() {
+    while !pipe.receiver.is_short_of_room() {
         let id = pipe.sender.open(Dir::Uni).unwrap();
         let _ = pipe.sender.write(id, &mut Bytes::from(vec![0; 2000]));
         transfer(&mut pipe.sender, &mut pipe.receiver);
         transfer(&mut pipe.receiver, &mut pipe.sender);
     }
-    assert!(!pipe.receiver.finds_room());
+    assert!(!pipe.receiver.look_for_room());
     let received = pipe.receiver.stats().bytes_received;
     drop(other);
-    assert!(pipe.receiver.finds_room() && !pipe.receiver.lacks_room());
+    assert!(pipe.receiver.look_for_room() && !pipe.receiver.is_short_of_room());
     transfer(&mut pipe.receiver, &mut pipe.sender);
     pipe.send(5000);
     assert!(pipe.receiver.stats().bytes_received >= received + 5000);
