@@ -22,7 +22,8 @@ const SMALL_STEP: u64 = 2 * 1200;
 const TIGHT_RTTS: u64 = 2;
 
 /// Where memory is short, what is read of a window is measured over this time at least before the
-/// window shrinks, and over [`SHRINK_RTTS`]: what comes in bursts is not slow.
+/// window shrinks, and over [`SHRINK_RTTS`]. A pause of that length is not counted: what comes in
+/// bursts is not slow.
 const SHRINK_AFTER: Duration = Duration::from_secs(1);
 const SHRINK_RTTS: u32 = 8;
 
@@ -55,6 +56,11 @@ pub(super) struct Grant {
     /// When the part of the window that is being measured began to be consumed.
     measured_since: Instant,
     measured_from: u64,
+    /// When the application last read.
+    last_read: Instant,
+    /// The window that the last part needed, if that was no slow one: when it was consumed, nobody
+    /// knew that a pause would follow.
+    needed_last: u64,
 }
 
 impl Grant {
@@ -68,6 +74,8 @@ impl Grant {
             advertised: window,
             measured_since: now,
             measured_from: 0,
+            last_read: now,
+            needed_last: 0,
         }
     }
 
@@ -144,18 +152,35 @@ impl Grant {
         let Tuning { rtt, now, is_tight } = tuning;
         let measured = self.consumed - self.measured_from;
         let elapsed = now.since(self.measured_since);
-        let is_slow = is_tight && elapsed >= SHRINK_AFTER.max(rtt * SHRINK_RTTS);
+        let last_read = std::mem::replace(&mut self.last_read, now);
+        let period = SHRINK_AFTER.max(rtt * SHRINK_RTTS);
+        let is_slow = is_tight && elapsed >= period;
         if measured < self.window / 2 && !is_slow {
             return;
         }
-        let elapsed = elapsed.as_nanos();
         let tight = rtt.as_nanos() * u128::from(TIGHT_RTTS);
+        let needed = |nanos: u128| {
+            let needed = 2 * u128::from(measured) * tight / nanos.max(1);
+            u64::try_from(needed).unwrap_or(u64::MAX)
+        };
         if is_slow {
-            let needed = (2 * u128::from(measured) * tight / elapsed) as u64;
-            self.window = self.window.min(needed.max(self.min_window));
-        } else if elapsed * u128::from(self.window) < tight * u128::from(measured) {
-            let most = most.min(self.max_window);
-            self.window = self.window.max(self.window.saturating_mul(2).min(most));
+            let needed = if now.since(last_read) >= period {
+                // A short burst needs no more than twice its size.
+                let burst = last_read.since(self.measured_since);
+                needed(burst.as_nanos().max(tight))
+            } else {
+                needed(elapsed.as_nanos())
+            };
+            let needed = needed.max(self.needed_last).max(self.min_window);
+            self.window = self.window.min(needed);
+            self.needed_last = 0;
+        } else {
+            let elapsed = elapsed.as_nanos();
+            if elapsed * u128::from(self.window) < tight * u128::from(measured) {
+                let most = most.min(self.max_window);
+                self.window = self.window.max(self.window.saturating_mul(2).min(most));
+            }
+            self.needed_last = needed(elapsed);
         }
         self.measured_since = now;
         self.measured_from = self.consumed;
@@ -482,6 +507,44 @@ mod tests {
         assert!(!grant.is_due(), "what was announced is beyond it");
         grant.on_read(1, u64::MAX, slow(5000));
         assert_eq!(grant.window(), 1000, "no less than it began with");
+    }
+
+    #[test]
+    fn a_pause_does_not_make_a_burst_slow_where_memory_is_short() {
+        let slow = |ms| Tuning {
+            is_tight: true,
+            ..at(ms, 10)
+        };
+        // In steps of 1 ms, every 3 s, of the size that the window has or much smaller.
+        for (burst, least) in [(40_000, 80_000), (4000, 8000)] {
+            let mut grant = Grant::new(1000, 80_000, CreditUpdate::Eighth, Instant::ZERO);
+            grant.widen(80_000);
+            for start in (0..60_000).step_by(3000) {
+                for ms in 1..=20 {
+                    grant.on_read(burst / 20, u64::MAX, slow(start + ms));
+                    assert!(grant.window() >= least, "{} at {start}", grant.window());
+                }
+            }
+            assert!(grant.window() <= 2 * least, "{}", grant.window());
+        }
+    }
+
+    #[test]
+    fn a_window_of_a_byte_now_and_then_shrinks_where_memory_is_short() {
+        let mut grant = Grant::new(1000, 80_000, CreditUpdate::Eighth, Instant::ZERO);
+        grant.widen(80_000);
+        let mut read = |bytes, ms| {
+            let tuning = Tuning {
+                is_tight: true,
+                ..at(ms, 10)
+            };
+            grant.on_read(bytes, u64::MAX, tuning);
+            grant.window()
+        };
+        // It was in full use.
+        assert_eq!([read(40_000, 10), read(40_000, 20)], [80_000; 2]);
+        assert_eq!(read(1, 5000), 80_000, "a burst may have begun");
+        assert_eq!(read(1, 10_000), 1000);
     }
 
     #[test]

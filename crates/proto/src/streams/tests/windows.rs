@@ -176,6 +176,27 @@ fn windows_that_are_not_used_shrink_once_others_need_the_room() {
 }
 
 #[test]
+fn a_client_that_uploads_in_bursts_keeps_its_window() {
+    let budget = ReceiveBudget::new(300_000);
+    let [mut bursts, mut other] = pipes::<2>(&budget);
+    for _ in 0..60 {
+        bursts.pump();
+        other.pump();
+    }
+    assert!(bursts.receiver.inbound.is_tight());
+    let before = bursts.window();
+    assert!(before > 80_000, "{before}");
+    for _ in 0..20 {
+        bursts.pass(4000);
+        for _ in 0..20 {
+            bursts.pump();
+            let now = bursts.window();
+            assert!(now >= before * 9 / 10, "{before} fell to {now}");
+        }
+    }
+}
+
+#[test]
 fn windows_that_are_not_used_stay_while_nobody_needs_the_room() {
     let mut idle = Pipe::new(&ReceiveBudget::new(1 << 30));
     (0..30).for_each(|_| idle.pump());
