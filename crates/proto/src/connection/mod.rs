@@ -131,8 +131,10 @@ pub(crate) struct Beginning {
     /// Whether the client's address is proven already, by Retry or a token.
     pub(crate) address_validated: bool,
     pub(crate) rng: Rng,
-    /// What a server's connections may keep in memory, and what the endpoint's may promise to take.
-    pub(crate) budgets: (Option<SendBudget>, ReceiveBudget),
+    /// What the connections of a server may keep in memory together.
+    pub(crate) send_budget: Option<SendBudget>,
+    /// What the connections of the endpoint may promise to take.
+    pub(crate) receive_budget: ReceiveBudget,
 }
 
 impl Beginning {
@@ -169,11 +171,10 @@ impl Connection {
         let paths = from.first_path(now, &mut rng);
         let identity = Identity::new(from.parties, from.tuple.remote);
         let mut streams = Streams::new(side, &config.streams);
-        let (budget, windows) = from.budgets;
-        if let Some(budget) = budget {
+        if let Some(budget) = from.send_budget {
             streams.charge_to(budget);
         }
-        streams.charge_windows_to(windows);
+        streams.charge_windows_to(from.receive_budget);
         let mut connection = Self {
             identity,
             life: Life::default(),

@@ -14,7 +14,6 @@ use crate::identity::{Parties, announced_path_limit};
 use crate::known_paths::{Ends, Recollection};
 use crate::path::manager::Routing;
 use crate::rng::Rng;
-use crate::streams::{ReceiveBudget, SendBudget};
 use crate::time::{Duration, Instant};
 use crate::tls;
 use crate::wire::header::{self, Header};
@@ -198,7 +197,8 @@ impl Endpoint {
                 preferred_cid: None,
                 address_validated: true,
                 rng,
-                budgets: self.budgets(Side::Client),
+                send_budget: None,
+                receive_budget: self.config.receive_budget.clone(),
             },
         );
         if let Some(resume) = resume.filter(|_| connection.may_send_early_data()) {
@@ -501,12 +501,6 @@ impl Endpoint {
         })
     }
 
-    /// What the memory of a connection counts on.
-    fn budgets(&self, side: Side) -> (Option<SendBudget>, ReceiveBudget) {
-        let sent = side.is_server().then(|| self.memory.budget());
-        (sent, self.config.receive_budget.clone())
-    }
-
     /// Counts a connection where it comes from; what it may begin with of what its token says.
     fn enter(
         &mut self,
@@ -547,17 +541,14 @@ impl Endpoint {
         let local_cid = self.config.cids.draw(&mut rng);
         let preferred_address = self.preferred_address(server, &mut rng);
         let transport = TransportConfig::bounded(&server.transport);
+        let max_path_id = announced_path_limit(transport.max_paths, Side::Server, Some(scid));
         let params = TransportParameters {
             original_dcid: Some(proof.original_dcid),
             initial_source_cid: Some(local_cid),
             retry_source_cid: proof.retry_scid,
             reset_token: Some(self.keys.reset_token(&local_cid)),
             preferred_address,
-            initial_max_path_id: announced_path_limit(
-                transport.max_paths,
-                Side::Server,
-                Some(scid),
-            ),
+            initial_max_path_id: max_path_id,
             ..transport.parameters()
         };
         let mut bytes = Vec::new();
@@ -588,7 +579,8 @@ impl Endpoint {
                 preferred_cid: preferred_address.map(|preferred| preferred.cid),
                 address_validated: proof.address_validated,
                 rng,
-                budgets: self.budgets(Side::Server),
+                send_budget: Some(self.memory.budget()),
+                receive_budget: self.config.receive_budget.clone(),
             },
         );
         let member = Member::of_server(connection, counted);
