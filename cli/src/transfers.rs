@@ -18,7 +18,7 @@
 //! ```
 
 use crate::args::{self, Moving, Paths, Report, uploads::Uploads};
-use crate::commands::serve::Serving;
+use crate::commands::serve::{self, Serving};
 use crate::commands::{get as getting, put as putting, transfer, tunnel};
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -326,10 +326,14 @@ pub async fn listen(
         ..ServerTrust::default()
     };
     let (tls, key) = trust.config_for(&["localhost"], &[alpn.as_bytes()])?;
-    let mut config = ServerConfig::new(tls);
-    config.transport = Arc::new(options.transport()?);
-    let config = (config, &EndpointConfig::default());
-    let bound = crate::commands::serve::open(config, &key, None, &listen, &[]).await?;
+    let mut server = ServerConfig::new(tls);
+    server.transport = Arc::new(options.transport()?);
+    let setup = serve::Setup {
+        server,
+        endpoint: EndpointConfig::default(),
+        workers: None,
+    };
+    let bound = serve::open(setup, &key, &listen, &[]).await?;
     Ok((bound.0, bound.1.to_string()))
 }
 

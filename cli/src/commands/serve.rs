@@ -98,14 +98,15 @@ impl Serving {
         let qlog = args.report.qlog.as_deref();
         transport.observer = qlog.map(qlog::into_directory).transpose()?;
         let (tls, key) = args.trust.config(&["localhost"])?;
-        let config = configure(args, transport, tls);
-        let settings = EndpointConfig {
-            receive_budget: ReceiveBudget::new(args.receive_budget.0),
-            ..EndpointConfig::default()
+        let setup = Setup {
+            server: configure(args, transport, tls),
+            endpoint: EndpointConfig {
+                receive_budget: ReceiveBudget::new(args.receive_budget.0),
+                ..EndpointConfig::default()
+            },
+            workers: args.workers,
         };
-        let (listen, advertise) = (&args.listen, &args.advertise);
-        let (endpoint, url) =
-            open((config, &settings), &key, args.workers, listen, advertise).await?;
+        let (endpoint, url) = open(setup, &key, &args.listen, &args.advertise).await?;
         let granted = if args.fixed_tuning {
             Granted::Nothing
         } else {
@@ -147,17 +148,25 @@ impl Serving {
     }
 }
 
+/// What a server is made of.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) server: ServerConfig,
+    pub(crate) endpoint: EndpointConfig,
+    /// One for each processor core if `None`.
+    pub(crate) workers: Option<NonZeroUsize>,
+}
+
 /// Binds a server, and says how clients find it.
 pub(crate) async fn open(
-    (config, settings): (ServerConfig, &EndpointConfig),
+    setup: Setup,
     key: &tls::KeyPair,
-    workers: Option<NonZeroUsize>,
     listen: &[SocketAddr],
     advertise: &[Host],
 ) -> Outcome<(Endpoint, ServerUrl)> {
     let secret = key.derive_secret(RESET_LABEL);
     let place = (listen, crate::url::DEFAULT_PORT);
-    let endpoint = bind(&config, settings, workers, secret, place)?;
+    let endpoint = bind(&setup, secret, place)?;
     let hosts = match advertise {
         [] => reachable(&endpoint.local_addrs()).await?,
         hosts => hosts.to_vec(),
@@ -366,21 +375,18 @@ pub(super) fn cannot_listen(error: &io::Error) -> Failure {
     }
 }
 
-/// Binds a server to the addresses given, else to a port of all addresses. Its connection IDs are
-/// of the form that `settings` say; unless told otherwise, it has a worker for each processor core.
+/// Binds a server to the addresses given, else to a port of all addresses.
 pub(super) fn bind(
-    config: &ServerConfig,
-    settings: &EndpointConfig,
-    workers: Option<NonZeroUsize>,
+    setup: &Setup,
     reset_secret: [u8; 32],
     (listen, port): (&[SocketAddr], u16),
 ) -> Outcome<Endpoint> {
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let workers = workers.unwrap_or_else(cores);
+    let workers = setup.workers.unwrap_or_else(cores);
     let bind_to = |addresses: &[SocketAddr]| {
         let builder = Endpoint::builder()
-            .config(settings.clone())
-            .server(config.clone())
+            .config(setup.endpoint.clone())
+            .server(setup.server.clone())
             .workers(workers)
             .reset_secret(reset_secret);
         let addresses = addresses.iter();

@@ -5,7 +5,7 @@ use super::reload::{self, Reloading};
 use super::{answer, control, directory, fleet, ip, metrics, name, sending, service};
 use crate::args::tunnel::Serve;
 use crate::commands::interrupted;
-use crate::commands::serve::{RESET_LABEL, bind, raise_file_limit, reachable};
+use crate::commands::serve::{RESET_LABEL, Setup, bind, raise_file_limit, reachable};
 use crate::failure::{Failure, Outcome};
 use crate::join::{JoinUrl, PORT};
 use crate::output;
@@ -158,13 +158,12 @@ fn endpoint(args: &Serve, names: &Names, directory: &Path) -> Outcome<(Endpoint,
     config.transport = Arc::new(transport);
     config.max_connections_per_address = FROM_ONE_ADDRESS;
     let secret = key.derive_secret(RESET_LABEL);
-    let endpoint = bind(
-        &config,
-        &settings,
-        args.workers,
-        secret,
-        (&args.listen, PORT),
-    )?;
+    let setup = Setup {
+        server: config,
+        endpoint: settings,
+        workers: args.workers,
+    };
+    let endpoint = bind(&setup, secret, (&args.listen, PORT))?;
     Ok((endpoint, key.fingerprint()))
 }
 
