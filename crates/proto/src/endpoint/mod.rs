@@ -191,6 +191,12 @@ impl Endpoint {
         self.is_unprotected = true;
     }
 
+    /// Connection IDs and tokens that are routed to connections.
+    #[cfg(feature = "internals")]
+    pub fn route_count(&self) -> usize {
+        self.routes.count()
+    }
+
     /// A datagram arrived. Its bytes are decrypted in place.
     pub fn handle_datagram(
         &mut self,

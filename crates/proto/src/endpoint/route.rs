@@ -94,6 +94,12 @@ impl Routes {
         self.tokens.retain(|_, owner| *owner != handle);
     }
 
+    /// Connection IDs and tokens of all connections.
+    #[cfg(feature = "internals")]
+    pub(super) fn count(&self) -> usize {
+        self.cids.len() + self.tokens.len()
+    }
+
     /// Whether nothing is routed to a connection any more. Looks at every route: for assertions.
     pub(super) fn is_free(&self, handle: Handle) -> bool {
         let by_cid = self.cids.values().any(|(owner, _)| *owner == handle);

@@ -1,9 +1,10 @@
-//! Frames and datagrams in masses (rows 15 to 18).
+//! Frames and datagrams in masses (rows 15 to 18 and 45).
 
 use super::{BOTH, ONE, ZERO, assert_closed};
 use crate::raw::{Packet, RawPeer, Setup, encode, new_cid, route};
 use anabranch_proto::Endpoint;
-use anabranch_proto::config::EndpointConfig;
+use anabranch_proto::config::{EndpointConfig, TransportConfig};
+use anabranch_proto::event::Level;
 use anabranch_proto::time::Instant;
 use anabranch_proto::wire::frame::{Frame, PathStatus};
 use anabranch_proto::wire::{Dir, PathId, Side, TransportErrorCode as Code};
@@ -258,4 +259,40 @@ fn packets_before_their_keys_are_kept_in_small_numbers() {
     let mut peer = peer.establish();
     peer.assert_alive();
     assert_eq!(dropped(&mut peer), 1000);
+}
+
+/// Row 45.
+#[test]
+fn connection_ids_for_a_client_that_falls_silent_are_few_and_go_with_it() {
+    const PATHS: u32 = 6;
+    let mut peer = RawPeer::client(Setup {
+        transport: TransportConfig {
+            max_paths: PATHS,
+            ..TransportConfig::default()
+        },
+        // Limits of a client that wants all it can get.
+        params: |params| {
+            params.initial_max_path_id = Some(PathId(1000));
+            params.active_connection_id_limit = 1000;
+        },
+        ..Setup::default()
+    });
+    peer.send_crypto_at(Level::Initial);
+    // One for each path, of which the first has a spare, and the one that the client invented.
+    let most = PATHS as usize + 2;
+    let routes = peer.victim.route_count();
+    assert_eq!(routes, most);
+    let tuple = peer.tuple;
+    let mut ended = false;
+    for _ in 0..60 {
+        peer.wait(Duration::from_secs(1));
+        ended |= peer.victim.connections().count() == 0;
+        let routes = peer.victim.route_count();
+        assert_eq!(routes, if ended { 0 } else { most });
+        let (to, from) = (peer.bytes_to(tuple), peer.bytes_from(tuple));
+        assert!(to <= 3 * from, "{to} bytes for {from}");
+    }
+    assert!(ended);
+    let issued = |frame: &Frame<'_>| matches!(frame, Frame::NewConnectionId(_));
+    assert!(peer.count(issued) > 0, "some fit behind the handshake");
 }

@@ -1,4 +1,4 @@
-//! Clients whose data nobody reads, once their receive windows have grown (row 45).
+//! Clients whose data nobody reads, once their receive windows have grown (row 46).
 
 use super::admission::{Client, Server};
 use anabranch_proto::config::{EndpointConfig, TransportConfig};
