@@ -1,11 +1,13 @@
-//! Transport parameters, empty connection IDs and amplification while the handshake lasts.
+//! Transport parameters, empty connection IDs and amplification while the handshake lasts, and what
+//! confirms it.
 
 use super::{BOTH, ZERO, assert_closed};
 use crate::raw::{Packet, RawPeer, Setup, encode, route};
 use anabranch_proto::event::Level;
+use anabranch_proto::path::PathOptions;
 use anabranch_proto::wire::frame::Frame;
 use anabranch_proto::wire::params::TransportParameters;
-use anabranch_proto::wire::{ConnectionId, Side, TransportErrorCode as Code};
+use anabranch_proto::wire::{ConnectionId, PathId, Side, TransportErrorCode as Code};
 use std::time::Duration;
 
 fn shaken(victim: Side, setup: Setup) -> RawPeer {
@@ -306,4 +308,29 @@ fn a_client_that_closes_at_once_fills_its_datagram() {
         .map(|packet| (packet.level, packet.datagram))
         .collect();
     assert_eq!(said, [(Level::Initial, 1200)]);
+}
+
+/// What is acknowledged on path 0 may have been 0-RTT packets, which a server reads before it is
+/// complete (RFC 9001, section 4.1.2).
+#[test]
+fn an_acknowledgement_on_the_first_path_does_not_confirm_a_clients_handshake() {
+    let mut peer = RawPeer::server(Setup::default());
+    peer.shake();
+    peer.provoke(1000);
+    let is_confirmed = |peer: &mut RawPeer| peer.connection().expect("the victim").is_confirmed();
+    let sent = peer.stats(ZERO).bytes_in_flight;
+    assert!(sent > 1000);
+    peer.ack_all();
+    assert!(!is_confirmed(&mut peer));
+    assert!(peer.stats(ZERO).bytes_in_flight < sent - 1000);
+    // No 0-RTT packet goes on another path.
+    peer.issue(PathId(1), 0);
+    let (now, tuple) = (peer.now, route(Side::Client, 1));
+    let victim = peer.connection().expect("the victim");
+    let path = victim.open_path(now, tuple, PathOptions::default());
+    assert_eq!(path, Ok(PathId(1)));
+    peer.receive();
+    assert!(!is_confirmed(&mut peer) && !peer.seen(PathId(1)).is_empty());
+    peer.answer_challenges();
+    assert!(is_confirmed(&mut peer));
 }
