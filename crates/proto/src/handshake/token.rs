@@ -10,8 +10,7 @@
 //! ```
 //!
 //! The memory is what the path to that address carried when the token was issued (RFC 9959), or
-//! zeros: so the server need not remember that either. Tokens were sealed in another form before
-//! several paths were remembered; their kind was 0x6e.
+//! zeros: so the server need not remember that either.
 //!
 //! The server keeps no list of tokens it gave out. One from a Retry may be used again within its
 //! lifetime, by anyone who has seen the client's packets. A `NEW_TOKEN` token is good once: the
@@ -48,6 +47,7 @@ const RETRY_NONCE: [u8; 12] = [
 ];
 
 const RETRY: u8 = 0x72;
+/// Not 0x6e: what is sealed under that kind has another form.
 const NEW_TOKEN: u8 = 0x6d;
 const NONCE_LEN: usize = 12;
 const TAG_LEN: usize = 16;
@@ -179,7 +179,8 @@ impl EndpointKeys {
         let mut content = now.as_nanos().to_be_bytes().to_vec();
         for (address, memory) in addresses.iter().take(MAX_KNOWN_PATHS) {
             content.extend_from_slice(&address_bytes(*address));
-            // Zeros are no memory, and nobody sees from a token's length whether it has one.
+            // Zeros are no memory: a token's length tells how many addresses it names, and not
+            // whether the path to one carried anything.
             content.extend(memory.map_or([0; PathMemory::LEN], PathMemory::encode));
         }
         self.seal(NEW_TOKEN, &[], &content, rng)

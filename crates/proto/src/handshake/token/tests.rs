@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::from_nanos(1 << 60);
 
-/// With the keys, time, address and random numbers of these tests, as tokens were before several
-/// paths were remembered.
-const FORMER_TOKEN: [u8; 53] = [
+/// A token of kind 0x6e with the keys, time, address and random numbers of these tests: its form is
+/// another one.
+const OTHER_FORM: [u8; 53] = [
     0x6e, 0x46, 0x2b, 0x62, 0x07, 0x54, 0x51, 0x81, 0xdb, 0xd3, 0xad, 0xc8, 0x70, 0xfc, 0xa0, 0x0d,
     0x89, 0x0c, 0xe5, 0x43, 0x02, 0x7a, 0xe2, 0x90, 0x09, 0x61, 0xfd, 0x5e, 0x1c, 0xe2, 0x65, 0x5d,
     0x86, 0xf5, 0xcf, 0xa2, 0xc6, 0xe9, 0x84, 0x2c, 0x5d, 0x6e, 0x17, 0x3a, 0xd5, 0x8e, 0xa0, 0x9f,
@@ -138,17 +138,17 @@ fn memories_are_told_to_each_address_that_is_named_its_own_first_for_an_hour() {
 }
 
 #[test]
-fn nobody_sees_from_a_token_whether_it_has_a_memory() {
+fn nobody_sees_from_a_token_whether_an_address_in_it_has_a_memory() {
     let memory = PathMemory::new(1 << 20, Duration::from_millis(200));
     let with = keys().seal_new_token(NOW, &[(remote().ip(), memory)], &mut rng());
     assert_eq!(plain(&[remote().ip()]).len(), with.len());
 }
 
 #[test]
-fn a_token_of_the_former_kind_is_of_no_use_and_no_error() {
-    let opened = keys().open_new_token(NOW, &FORMER_TOKEN, remote().ip());
+fn a_token_of_another_form_is_of_no_use_and_no_error() {
+    let opened = keys().open_new_token(NOW, &OTHER_FORM, remote().ip());
     assert_eq!(opened, Err(TokenError::Invalid));
-    let retry = keys().open_retry(NOW, &FORMER_TOKEN, remote(), &cid(b""));
+    let retry = keys().open_retry(NOW, &OTHER_FORM, remote(), &cid(b""));
     assert_eq!(retry, Err(TokenError::NotRetry), "nobody is refused for it");
 }
 
