@@ -327,8 +327,9 @@ impl Connection {
     /// See [`MigrateError`].
     pub fn migrate_path(&self, id: PathId, to: Tuple) -> Result<(), MigrateError> {
         let now = self.holder.shared.clock.now();
+        let local = self.holder.shared.address_towards(to.socket, to.remote);
         self.holder
-            .act(|_, connection| connection.migrate_path(now, id, to))
+            .act(|_, connection| connection.migrate_path_from(now, id, to, local))
             .unwrap_or(Err(MigrateError::NoSuchPath))
     }
 

@@ -8,6 +8,7 @@ use crate::path::cids::RemoteCids;
 use crate::path::migration::{Failed, Response};
 use crate::time::Instant;
 use crate::wire::{PathId, TransportErrorCode};
+use std::net::IpAddr;
 
 impl Connection {
     /// The newest packet of a path came from elsewhere: follow it, and ask for proof.
@@ -38,6 +39,22 @@ impl Connection {
         id: PathId,
         tuple: Tuple,
     ) -> Result<(), MigrateError> {
+        self.migrate_path_from(now, id, tuple, None)
+    }
+
+    /// As [`migrate_path`](Self::migrate_path), for a driver that knows which address packets along
+    /// `tuple` leave from, as it tells [`open_path_from`](Self::open_path_from). Otherwise it is
+    /// the one of before if the socket is, or the path is not remembered.
+    ///
+    /// # Errors
+    /// See [`MigrateError`].
+    pub fn migrate_path_from(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tuple: Tuple,
+        local_address: Option<IpAddr>,
+    ) -> Result<(), MigrateError> {
         let preferred = self.identity.preferred_remote(tuple.remote.is_ipv4());
         if self.identity.side().is_server() {
             return Err(MigrateError::NotClient);
@@ -57,6 +74,9 @@ impl Connection {
         self.move_route(now, id, tuple, 0);
         if let Some(path) = self.paths.open_path_mut(id) {
             path.lift_amplification_limit();
+            if let Some(address) = local_address {
+                path.set_local_address(address);
+            }
         }
         Ok(())
     }
@@ -90,6 +110,9 @@ impl Connection {
         let fresh = (!is_return).then(|| {
             let mut fresh = self.new_route(now, id, tuple, generation);
             fresh.on_datagram(bytes);
+            if let Some(path) = self.paths.open_path(id) {
+                fresh.follow(path.route());
+            }
             fresh
         });
         let Some(path) = self.paths.open_path_mut(id) else {

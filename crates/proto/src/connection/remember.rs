@@ -145,8 +145,9 @@ impl Connection {
     /// for a loss, or is about to find out, holds what was told before.
     fn memorable_paths(&self) -> impl Iterator<Item = (PathId, KnownPath)> {
         let side = self.identity.side();
-        let routes = self.paths.open().filter_map(Slot::open);
-        routes.filter_map(move |path| {
+        let paths = self.paths.open().filter_map(Slot::open);
+        let paths = paths.filter(move |path| path.route().is_recognizable(side));
+        paths.filter_map(move |path| {
             let (route, id) = (path.route(), path.id());
             let ends = route.ends(side);
             let told = self.memories.told(id, &ends);

@@ -32,6 +32,8 @@ pub(crate) struct Route {
     /// The address that packets leave from, if the driver knows more than the tuple says: names of
     /// sockets mean nothing to a later connection.
     local_address: Option<IpAddr>,
+    /// The path had such an address on another route, and nobody told that of this one.
+    lost_local_address: bool,
     /// Counts the routes of a path: a sent packet names the one it left by.
     pub(super) generation: u32,
     pub(super) rtt: RttEstimator,
@@ -79,6 +81,7 @@ impl Route {
         Self {
             tuple,
             local_address: tuple.local,
+            lost_local_address: false,
             generation,
             rtt: RttEstimator::new(config.initial_rtt),
             controller: config.congestion.build(&init),
@@ -111,6 +114,26 @@ impl Route {
     /// Packets leave from this address.
     pub(super) fn set_local_address(&mut self, address: IpAddr) {
         self.local_address = Some(address);
+        self.lost_local_address = false;
+    }
+
+    /// Comes after another route of its path: from the same socket packets leave from the same
+    /// address, as far as it is one of the far end's family.
+    pub(crate) fn follow(&mut self, before: &Self) {
+        let stays = self.tuple.socket == before.tuple.socket;
+        let is_ipv4 = |address: IpAddr| address.to_canonical().is_ipv4();
+        let remote = self.tuple.remote.ip();
+        let fits = |local: &IpAddr| stays && is_ipv4(*local) == is_ipv4(remote);
+        let kept = before.local_address.filter(fits);
+        self.local_address = self.local_address.or(kept);
+        let had_one = before.local_address.is_some() || before.lost_local_address;
+        self.lost_local_address = self.local_address.is_none() && had_one;
+    }
+
+    /// Whether a later connection can tell that it is there again. A client that knows its own
+    /// addresses asks for none without one.
+    pub(crate) fn is_recognizable(&self, side: Side) -> bool {
+        side.is_server() || !self.lost_local_address
     }
 
     /// Tells the routes of a path apart.
@@ -246,10 +269,13 @@ impl Route {
         self.amplification.on_received(bytes);
     }
 
-    /// Exchanges the far ends of two routes, and what was proven of them. RTT, window, pacer, MTU
+    /// Exchanges the ends of two routes, and what was proven of them. RTT, window, pacer, MTU
     /// and ECN stay, with the packets in flight that will change them.
     pub(crate) fn swap_far_end(&mut self, other: &mut Self) {
         std::mem::swap(&mut self.tuple, &mut other.tuple);
+        std::mem::swap(&mut self.local_address, &mut other.local_address);
+        let lost = &mut self.lost_local_address;
+        std::mem::swap(lost, &mut other.lost_local_address);
         std::mem::swap(&mut self.amplification, &mut other.amplification);
         std::mem::swap(&mut self.validation, &mut other.validation);
         std::mem::swap(&mut self.validated, &mut other.validated);

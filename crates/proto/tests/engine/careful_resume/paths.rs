@@ -1,6 +1,7 @@
 //! Further paths begin where an earlier connection left them, too.
 
 use super::*;
+use anabranch_proto::datagram::SocketId;
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::wire::frame::PathStatus;
 use std::net::IpAddr;
@@ -228,5 +229,53 @@ fn an_upload_whose_path_could_be_another_one_resumes_nothing() {
     visits.keep();
     visits.come_again();
     let both = [first, visit(&mut visits)];
+    assert!(is_as_slow(&both), "{both:?}");
+}
+
+/// A path of the client's moves to another way to the server's other address, from the same socket
+/// or another one, and uploads there; in another visit a path that is opened there does.
+fn moved(same_socket: bool, told: bool) -> [Course; 2] {
+    let mut visits = Visits::new();
+    let [_, before, after] = &mut visits.pair.ways[..] else {
+        panic!("three ways")
+    };
+    let other: IpAddr = "10.1.0.2".parse().expect("an address");
+    after.client.remote.set_ip(other);
+    after.server.socket = SocketId(1);
+    if same_socket {
+        after.client.socket = before.client.socket;
+        after.server.remote = before.server.remote;
+    }
+    let (tuple, local) = (after.client, after.server.remote.ip());
+    visits.turn_to(1);
+    let (id, now) = (visits.path, visits.pair.now);
+    let client = visits.pair.client_conn();
+    let moved = client.migrate_path_from(now, id, tuple, told.then_some(local));
+    moved.expect("the handshake is confirmed");
+    visits.pair.run_for(5 * RTT);
+    let first = visits.transfer(false, FILE);
+    assert_eq!(first.stats.tuple, tuple);
+    visits.keep();
+    visits.come_again();
+    let id = visits.open_from(2, (same_socket || told).then_some(local));
+    visits.use_only(id);
+    [first, visits.transfer(false, FILE)]
+}
+
+#[test]
+fn a_path_that_moved_is_known_by_the_address_of_its_socket() {
+    let both = moved(true, false);
+    assert!(is_faster(&both), "{both:?}");
+}
+
+#[test]
+fn or_by_the_one_that_is_told_of_its_new_socket() {
+    let both = moved(false, true);
+    assert!(is_faster(&both), "{both:?}");
+}
+
+#[test]
+fn and_is_not_remembered_without_one() {
+    let both = moved(false, false);
     assert!(is_as_slow(&both), "{both:?}");
 }
