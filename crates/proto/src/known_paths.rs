@@ -8,6 +8,8 @@ use anabranch_wire::PathId;
 use anabranch_wire::cursor::Reader;
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Paths of one connection that are remembered: that of the handshake and four more. Tokens have to
 /// be short, as they fill a client's first packets.
@@ -100,30 +102,76 @@ pub(crate) fn worth_keeping(
     kept
 }
 
+/// When a path to some network last began with what an earlier connection saw of it. Clones are
+/// one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastResumed(Arc<AtomicU64>);
+
+impl LastResumed {
+    /// Whose turn it is: a path may begin with what was issued then, and none began since.
+    pub(crate) fn turn(&self, issued: Instant) -> Option<Turn> {
+        let turn = Turn {
+            last: self.clone(),
+            issued,
+        };
+        turn.is_there().then_some(turn)
+    }
+}
+
+/// May begin a path to some network with a memory, unless somebody else does first.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn {
+    last: LastResumed,
+    issued: Instant,
+}
+
+impl Turn {
+    fn is_there(&self) -> bool {
+        // Nothing is issued at time zero: a handshake comes before.
+        self.issued.as_nanos() > self.last.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether it still is there; if so, it is over for all that was issued until now.
+    pub(crate) fn take(&self, now: Instant) -> bool {
+        let is_there = self.is_there();
+        if is_there {
+            self.last.0.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        is_there
+    }
+}
+
 /// What an earlier connection saw of its paths, each for one path of this connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recollection {
-    paths: Vec<KnownPath>,
+    /// Those of a server each wait for their turn.
+    paths: Vec<(KnownPath, Option<Turn>)>,
     /// How long it counts.
     until: Instant,
 }
 
 impl Recollection {
     pub(crate) fn new(paths: Vec<KnownPath>, until: Instant) -> Self {
+        let paths = paths.into_iter().map(|path| (path, None)).collect();
         Self { paths, until }
     }
 
     /// What was seen of the path between these ends, and how long that counts. It is handed out
     /// once: paths between the same ends may share a bottleneck, and one that is opened again and
-    /// again is not to begin so each time.
-    pub(crate) fn take(&mut self, ends: &Ends) -> Option<(PathMemory, Instant)> {
-        let at = self.paths.iter().position(|path| path.ends == *ends)?;
-        Some((self.paths.swap_remove(at).memory, self.until))
+    /// again is not to begin so each time. The path begins now, and takes its turn.
+    pub(crate) fn take(&mut self, now: Instant, ends: &Ends) -> Option<(PathMemory, Instant)> {
+        let at = self.paths.iter().position(|(path, _)| path.ends == *ends)?;
+        let (path, turn) = self.paths.swap_remove(at);
+        let may_begin = turn.is_none_or(|turn| turn.take(now));
+        may_begin.then_some((path.memory, self.until))
     }
 
-    /// Forgets those paths of which `may_stay` says so.
-    pub(crate) fn retain(&mut self, mut may_stay: impl FnMut(&Ends) -> bool) {
-        self.paths.retain(|path| may_stay(&path.ends));
+    /// Has each path wait for its turn, and forgets those that get none.
+    pub(crate) fn line_up(&mut self, mut turn: impl FnMut(&Ends) -> Option<Turn>) {
+        self.paths.retain_mut(|(path, waits_for)| {
+            *waits_for = turn(&path.ends);
+            waits_for.is_some()
+        });
     }
 }
 
@@ -134,6 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     const RTT: Duration = Duration::from_millis(200);
+    const NOW: Instant = Instant::from_nanos(7);
 
     fn ends(remote: &str, local: Option<&str>) -> Ends {
         let address = |text: &str| text.parse().unwrap();
@@ -156,11 +205,29 @@ mod tests {
             ends("192.0.2.7", Some("10.0.0.3")),
             ends("192.0.2.7", None),
         ] {
-            assert_eq!(earlier.take(&other), None, "{other:?}");
+            assert_eq!(earlier.take(NOW, &other), None, "{other:?}");
         }
         let same = ends("::ffff:192.0.2.7", Some("::ffff:10.0.0.2"));
-        assert_eq!(earlier.take(&same), Some((path.memory, until)));
-        assert_eq!(earlier.take(&same), None, "another path has it");
+        assert_eq!(earlier.take(NOW, &same), Some((path.memory, until)));
+        assert_eq!(earlier.take(NOW, &same), None, "another path has it");
+    }
+
+    #[test]
+    fn a_memory_waits_for_its_turn_until_a_path_begins_with_it() {
+        let there = ends("192.0.2.7", None);
+        let path = known(there, 1 << 20);
+        let last = LastResumed::default();
+        let issued = Instant::from_nanos(5);
+        let waiting = || {
+            let mut earlier = Recollection::new(vec![path], NOW);
+            earlier.line_up(|_| last.turn(issued));
+            earlier
+        };
+        let (mut one, mut two) = (waiting(), waiting());
+        assert_eq!(one.take(NOW, &ends("192.0.2.8", None)), None);
+        assert_eq!(two.take(NOW, &there), Some((path.memory, NOW)));
+        assert_eq!(one.take(NOW, &there), None, "another one has begun");
+        assert!(waiting().paths.is_empty());
     }
 
     #[test]

@@ -385,7 +385,7 @@ mod tests {
                 age,
                 early_data: false,
             };
-            let memory = resume.recollection(Instant::ZERO).take(ends);
+            let memory = resume.recollection(Instant::ZERO).take(Instant::ZERO, ends);
             assert!(memory.is_none_or(|(_, until)| until == Instant::ZERO + hour - age));
             memory.is_some()
         };

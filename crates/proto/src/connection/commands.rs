@@ -179,7 +179,7 @@ impl Connection {
             }
         })?;
         self.create_path(now, id, tuple, options);
-        self.resume_path(id, local_address);
+        self.resume_path(now, id, local_address);
         Ok(id)
     }
 

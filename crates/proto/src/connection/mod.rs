@@ -202,7 +202,7 @@ impl Connection {
             config,
             rng,
         };
-        connection.resume_path(PathId::ZERO, from.local_address);
+        connection.resume_path(now, PathId::ZERO, from.local_address);
         if side.is_server() {
             connection.outbox.tell(Event::Handshaking);
         } else {

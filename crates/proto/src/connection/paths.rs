@@ -82,7 +82,7 @@ impl Connection {
         // The connection ID to answer with may still be under way on a slower path. Until it comes
         // the new path is mute and keeps what it owes; if none comes, its validation fails.
         self.create_path(now, id, tuple, PathOptions::default());
-        self.resume_path(id, None);
+        self.resume_path(now, id, None);
         if let Some(path) = self.paths.path_mut(id) {
             path.on_first_packet(tuple, bytes);
         }

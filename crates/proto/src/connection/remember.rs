@@ -89,7 +89,7 @@ impl Memories {
 impl Connection {
     /// A path that was just made, and has sent nothing, begins from what an earlier connection saw
     /// between its ends. A path that moves later starts over: memories are for beginnings.
-    pub(super) fn resume_path(&mut self, id: PathId, local_address: Option<IpAddr>) {
+    pub(super) fn resume_path(&mut self, now: Instant, id: PathId, local_address: Option<IpAddr>) {
         let Some(path) = self.paths.path_mut(id) else {
             return;
         };
@@ -98,7 +98,7 @@ impl Connection {
         }
         let ends = path.route().ends(self.identity.side());
         if self.config.careful_resume
-            && let Some((memory, until)) = self.memories.earlier.take(&ends)
+            && let Some((memory, until)) = self.memories.earlier.take(now, &ends)
         {
             path.resume(memory, until);
         }

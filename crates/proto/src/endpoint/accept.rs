@@ -504,7 +504,6 @@ impl Endpoint {
     /// Counts a connection where it comes from; what it may begin with of what its token says.
     fn enter(
         &mut self,
-        now: Instant,
         server: &ServerConfig,
         origin: Origin,
         proof: &Proof,
@@ -513,13 +512,10 @@ impl Endpoint {
         let mut counted = self.crowds.enter(origin, proof.address_validated);
         let mut earlier = proof.earlier.clone();
         // A token without a memory takes nobody's turn.
-        earlier.retain(|ends: &Ends| {
+        earlier.line_up(|ends: &Ends| {
             let at = Origin::from(ends.remote());
-            let issued = proof.token.map(|token| token.issued);
-            issued.is_some_and(|issued| {
-                let crowds = &mut self.crowds;
-                crowds.resume(now, &mut counted, at, issued, most)
-            })
+            let issued = proof.token?.issued;
+            self.crowds.turn(&mut counted, at, issued, most)
         });
         (counted, earlier)
     }
@@ -556,7 +552,7 @@ impl Endpoint {
         let origin = Origin::from(tuple.remote);
         let tls = server.tls.for_client(origin.0);
         let handshake = self.set_up(Handshake::server(&tls, bytes, &dcid).ok()?);
-        let (counted, earlier) = self.enter(now, server, origin, proof);
+        let (counted, earlier) = self.enter(server, origin, proof);
         let connection = Connection::new(
             now,
             Beginning {

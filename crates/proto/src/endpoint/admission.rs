@@ -3,6 +3,7 @@
 use super::Endpoint;
 use super::Handle;
 use crate::handshake::token::{NEW_TOKEN_LIFETIME, TokenId};
+use crate::known_paths::{LastResumed, Turn};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -75,15 +76,16 @@ pub(super) struct Counted {
 }
 
 /// Connections of one origin.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Crowd {
     all: usize,
     /// Those whose address is proven: nobody else can have made them.
     proven: usize,
     /// Connections from elsewhere whose further paths may resume here.
     guests: usize,
-    /// When one of all these last began with what an earlier one saw of the path.
-    resumed: Option<Instant>,
+    /// When one of all these last began with what an earlier one saw of the path; none if none
+    /// ever could.
+    resumed: Option<LastResumed>,
 }
 
 /// What a client is told that asks for one more connection.
@@ -103,10 +105,11 @@ impl Crowds {
     /// Whether one more may come from `origin`. Somebody who forges an address makes its owner
     /// prove it, and keeps it out of nothing.
     pub(super) fn admit(&self, origin: Origin, proven: bool, most: usize) -> Admission {
-        let crowd = self.0.get(&origin).copied().unwrap_or_default();
+        let crowd = self.0.get(&origin);
+        let (all, known) = crowd.map_or((0, 0), |crowd| (crowd.all, crowd.proven));
         match proven {
-            true if crowd.proven >= most => Admission::Refused,
-            false if crowd.all >= most => Admission::ProveAddress,
+            true if known >= most => Admission::Refused,
+            false if all >= most => Admission::ProveAddress,
             _ => Admission::Welcome,
         }
     }
@@ -130,32 +133,34 @@ impl Crowds {
         }
     }
 
-    /// Whether a connection may begin with a memory of a path to `at` that was issued then: only if
-    /// no other one that may and still lives did since, or all that an address ever collected would
-    /// be sent there at once (RFC 9959, section 3.2). It counts as begun with it from now on, be it
-    /// that the path comes later. As many as may be from there at all, `most`, may have paths to
-    /// there that resume.
-    pub(super) fn resume(
+    /// The turn of a connection that has a memory of a path to `at` which was issued then. It is
+    /// for one path at a time: if another one begins so first, all that was issued until then is
+    /// refused as long as somebody lives who may, or all that an address ever collected would be
+    /// sent there at once (RFC 9959, section 3.2). As many as may be from there at all, `most`, may
+    /// have paths to there that resume.
+    pub(super) fn turn(
         &mut self,
-        now: Instant,
         counted: &mut Counted,
         at: Origin,
         issued: Instant,
         most: usize,
-    ) -> bool {
-        let mut crowd = self.0.get(&at).copied().unwrap_or_default();
-        let is_newer = crowd.resumed.is_none_or(|resumed| issued > resumed);
-        let is_guest = at != counted.origin;
-        if !is_newer || is_guest && crowd.all + crowd.guests >= most {
-            return false;
+    ) -> Option<Turn> {
+        let is_new = at != counted.origin && !counted.guest_at.contains(&at);
+        let crowd = self.0.get(&at);
+        let others = crowd.map_or(0, |crowd| crowd.all + crowd.guests);
+        if is_new && others >= most {
+            return None;
         }
-        if is_guest && !counted.guest_at.contains(&at) {
+        let resumed = crowd.and_then(|crowd| crowd.resumed.clone());
+        let resumed = resumed.unwrap_or_default();
+        let turn = resumed.turn(issued)?;
+        let crowd = self.0.entry(at).or_default();
+        crowd.resumed = Some(resumed);
+        if is_new {
             counted.guest_at.push(at);
             crowd.guests += 1;
         }
-        crowd.resumed = Some(now);
-        self.0.insert(at, crowd);
-        true
+        Some(turn)
     }
 
     pub(super) fn leave(&mut self, counted: &Counted) {
@@ -211,28 +216,41 @@ mod tests {
         Instant::ZERO + Duration::from_secs(seconds)
     }
 
+    /// Whether a path begins at once with what was issued then.
+    fn resumes(
+        crowds: &mut Crowds,
+        now: Instant,
+        counted: &mut Counted,
+        to: Origin,
+        issued: Instant,
+        most: usize,
+    ) -> bool {
+        let turn = crowds.turn(counted, to, issued, most);
+        turn.is_some_and(|turn| turn.take(now))
+    }
+
     #[test]
     fn of_what_an_address_collected_one_memory_at_a_time_is_used() {
         let mut crowds = Crowds::default();
         let mut first = crowds.enter(ONE, true);
-        assert!(crowds.resume(at(10), &mut first, ONE, at(1), 9));
+        assert!(resumes(&mut crowds, at(10), &mut first, ONE, at(1), 9));
         let mut second = crowds.enter(ONE, true);
         assert!(
-            !crowds.resume(at(11), &mut second, ONE, at(2), 9),
+            !resumes(&mut crowds, at(11), &mut second, ONE, at(2), 9),
             "it was issued before the first began"
         );
         assert!(
-            crowds.resume(at(20), &mut second, ONE, at(15), 9),
+            resumes(&mut crowds, at(20), &mut second, ONE, at(15), 9),
             "this one tells how the first went"
         );
         let mut elsewhere = crowds.enter(TWO, true);
-        assert!(crowds.resume(at(21), &mut elsewhere, TWO, at(2), 9));
+        assert!(resumes(&mut crowds, at(21), &mut elsewhere, TWO, at(2), 9));
         for counted in [first, second] {
             crowds.leave(&counted);
         }
         let mut third = crowds.enter(ONE, true);
         assert!(
-            crowds.resume(at(22), &mut third, ONE, at(2), 9),
+            resumes(&mut crowds, at(22), &mut third, ONE, at(2), 9),
             "nobody of it is left"
         );
     }
@@ -244,23 +262,40 @@ mod tests {
         let mut crowds = Crowds::default();
         let mut first = crowds.enter(ONE, true);
         let victim = Origin([9; 16]);
-        assert!(crowds.resume(at(10), &mut first, victim, at(1), 9));
+        assert!(resumes(&mut crowds, at(10), &mut first, victim, at(1), 9));
         assert!(
-            !crowds.resume(at(10), &mut first, victim, at(1), 9),
+            !resumes(&mut crowds, at(10), &mut first, victim, at(1), 9),
             "once for each customer's network"
         );
         let mut second = crowds.enter(TWO, true);
-        assert!(!crowds.resume(at(11), &mut second, victim, at(2), 9));
+        assert!(!resumes(&mut crowds, at(11), &mut second, victim, at(2), 9));
         let mut local = crowds.enter(victim, true);
-        assert!(!crowds.resume(at(12), &mut local, victim, at(3), 9));
+        assert!(!resumes(&mut crowds, at(12), &mut local, victim, at(3), 9));
         crowds.leave(&local);
         assert!(
-            !crowds.resume(at(13), &mut second, victim, at(2), 9),
-            "the first one may still open a path"
+            !resumes(&mut crowds, at(13), &mut second, victim, at(2), 9),
+            "the first one lives, and may have its path"
         );
         crowds.leave(&first);
-        assert!(crowds.resume(at(14), &mut second, victim, at(2), 9));
+        assert!(resumes(&mut crowds, at(14), &mut second, victim, at(2), 9));
         crowds.leave(&second);
+        assert!(crowds.0.is_empty());
+    }
+
+    /// A client that was behind a shared address once keeps nobody there from resuming.
+    #[test]
+    fn who_is_elsewhere_takes_a_turn_when_its_path_begins() {
+        let mut crowds = Crowds::default();
+        let mut guest = crowds.enter(TWO, true);
+        let turn = crowds.turn(&mut guest, ONE, at(5), 9).expect("room");
+        let mut local = crowds.enter(ONE, true);
+        assert!(resumes(&mut crowds, at(10), &mut local, ONE, at(2), 9));
+        assert!(!turn.take(at(11)), "somebody else was first");
+        let turn = crowds.turn(&mut guest, ONE, at(12), 9).expect("it is one");
+        assert!(turn.take(at(13)));
+        assert!(!resumes(&mut crowds, at(14), &mut local, ONE, at(12), 9));
+        crowds.leave(&local);
+        crowds.leave(&guest);
         assert!(crowds.0.is_empty());
     }
 
@@ -273,7 +308,7 @@ mod tests {
             let mut guest = crowds.enter(Origin([n; 16]), true);
             let now = at(10 + 2 * u64::from(n));
             let issued = at(9 + 2 * u64::from(n));
-            crowds.resume(now, &mut guest, victim, issued, 3)
+            resumes(&mut crowds, now, &mut guest, victim, issued, 3)
         });
         assert_eq!(guests.collect::<Vec<_>>(), [true, true, false]);
         assert_eq!(crowds.admit(victim, true, 2), Admission::Welcome);
