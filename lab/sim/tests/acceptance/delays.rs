@@ -23,7 +23,7 @@ fn planned_arrivals_wait_less_for_earlier_data_than_with_the_lowest_rtt() {
     let (base, turns) = (lowest_rtt.wait_ms(), turns.wait_ms());
     let mut failed = Vec::new();
     for (name, limit) in [
-        ("idd-like", 0.6),
+        ("idd-like", 0.7),
         ("osia-like", 1.0),
         ("fdps-like", 1.0),
         ("ods-like", 1.0),
