@@ -3,6 +3,7 @@
 
 use super::process::Process;
 use nix::sys::signal::Signal;
+use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -105,7 +106,8 @@ impl Manager {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut with = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [IoSliceMut::new(&mut buffer)];
-        let received = recvmsg(&self.socket, &mut bytes, &mut with, RecvFlags::CMSG_CLOEXEC);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = retry_on_intr(|| recvmsg(&self.socket, &mut bytes, &mut with, flags));
         let length = received.expect("it says something in time").bytes;
         let mut descriptors = Vec::new();
         for message in with.drain() {

@@ -12,8 +12,10 @@ use nix::sys::stat::{SFlag, fstat, makedev};
 use nix::unistd;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tun_rs::DeviceBuilder;
@@ -22,6 +24,11 @@ use tun_rs::DeviceBuilder;
 const QUEUE: u32 = 100;
 /// The most bytes of a name (`IFNAMSIZ` without the end).
 const MAX_NAME: usize = 15;
+/// How often a name that is taken is tried again, and after which time. A device that was given up
+/// a moment ago lives a little longer: who keeps its descriptor and starts other processes shares
+/// it with them until they are another program.
+const RETRIES: u32 = 20;
+const RETRY: Duration = Duration::from_millis(10);
 /// The longest packet.
 pub(crate) const PACKET: usize = 65_535;
 
@@ -75,9 +82,33 @@ impl fmt::Debug for Device {
     }
 }
 
+/// Waits until a device that was given up is gone, as long as a name [is waited for](RETRIES): its
+/// addresses would be taken for those of somebody else.
+async fn end_of(name: &str, kernel: &Kernel) {
+    for _ in 0..RETRIES {
+        if !matches!(kernel.link(name).await, Ok(Some(_))) {
+            return;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
 impl Device {
     /// Makes it. It is up, and has no address.
     pub(crate) fn open(name: &str, mtu: u16) -> io::Result<Self> {
+        let mut left = RETRIES;
+        loop {
+            match Self::make(name, mtu) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy && left > 0 => {
+                    left -= 1;
+                    thread::sleep(RETRY);
+                }
+                made => return made,
+            }
+        }
+    }
+
+    fn make(name: &str, mtu: u16) -> io::Result<Self> {
         let device = DeviceBuilder::new()
             .name(name)
             .mtu(mtu)
@@ -105,6 +136,9 @@ impl Device {
             }
             Err(unfit) => {
                 keeper.refuse(&unfit.to_string());
+                if let Unfit::Another(called) = &unfit {
+                    end_of(called, kernel).await;
+                }
                 None
             }
         }
