@@ -48,7 +48,10 @@ def test_a_run_of_a_scheduler_in_python_is_the_same_twice(two):
 
 def test_the_same_policy_gives_the_same_packets_as_in_rust(two):
     sound = two.with_value("path.b.forward.loss", "0%")
+    # Neither by chance nor by queues: min-rtt sends again elsewhere.
+    sound = sound.with_value("path.*.forward.queue", "1s")
     study = sound.run(contenders=["min-rtt", LowestRtt], runs=1)
+    assert set(study.paths["lost_declared"]) == {0}
     assert len(set(study.runs["trace_hash"])) == 1
 
 
