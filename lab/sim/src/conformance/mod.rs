@@ -124,7 +124,7 @@ const STRICT_BEST: &[(&str, f64)] = &[
     ("a tenth of the rate", 5.0),
     ("2 % loss", 1.75),
     ("a bloated queue", 2.0),
-    ("fibre and radio", 3.9),
+    ("fibre and radio", 3.95),
 ];
 
 /// Which schedulers are excused from which rules.
@@ -135,7 +135,7 @@ pub const EXCUSES: &[Excuse] = &[
         scheduler: "bas-like",
         only_with: None,
         rule: Rule::BestPath,
-        networks: &[("100 ms apart", 1.15), ("jitter 20 ms", 1.15)],
+        networks: &[("100 ms apart", 1.25), ("jitter 20 ms", 1.25)],
         reason: "it counts bandwidth alone: paths of equal rate are equal to it, however late one \
                  of them delivers",
     },
@@ -144,9 +144,9 @@ pub const EXCUSES: &[Excuse] = &[
         only_with: None,
         rule: Rule::BestPath,
         networks: &[
-            ("100 ms apart", 1.15),
+            ("100 ms apart", 1.25),
             ("half the rate", 1.15),
-            ("a tenth of the rate", 1.15),
+            ("a tenth of the rate", 1.35),
             ("0.5 % loss", 1.5),
             ("2 % loss", 3.05),
         ],
