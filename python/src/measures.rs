@@ -5,7 +5,7 @@ use crate::own::{Own, OwnNames, names_of};
 use crate::table::PyTable;
 use crate::trouble::Trouble;
 use anabranch_lab::conformance::{Kit, Report};
-use anabranch_lab::promise::{Promise, World, measure, table};
+use anabranch_lab::promise::{Promise, World, table};
 use anabranch_lab::results::{Cell, Column, Kind, Table};
 use anabranch_proto::spec::ParamDoc;
 use anabranch_schedulers::Names;
@@ -164,30 +164,22 @@ pub(crate) fn promise(
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     let measured = aside(py, is_own, &trouble, move || {
+        let all = Promise {
+            scheduler,
+            congestion,
+            first,
+            worlds,
+            plain,
+            control: false,
+            draws: 1,
+            jobs,
+        };
         if !is_own {
-            let all = Promise {
-                scheduler,
-                congestion,
-                first,
-                worlds,
-                plain,
-                control: false,
-                draws: 1,
-                jobs,
-            };
             return all.run(&names, &asked, &|_| {});
         }
         // Python decides in one thread at a time: more of them would only wait for each other.
         let seeds = (first..first.saturating_add(worlds)).take_while(|_| !is_set(&asked));
-        let one = |seed| {
-            measure(
-                &World::draw(seed, plain),
-                &scheduler,
-                congestion.as_deref(),
-                1,
-                &names,
-            )
-        };
+        let one = |seed| all.measure(&World::draw(seed, plain), &names);
         seeds.map(one).collect()
     });
     stop.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! What all links did in a world, against each of them alone and against an oracle.
 
+use super::Promise;
 use super::world::{Condition, Work, World};
 use crate::backend::Backend;
 use crate::backend::sim::Sim;
@@ -85,90 +86,50 @@ impl Measured {
     }
 }
 
-/// Which runs stand for all links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
-    /// Those with all links.
-    All,
-    /// The best link alone once more, with other luck.
-    Control,
-}
-
-/// Runs the best link of a world alone a second time, with other losses and jitter by chance, in
-/// the place of all links: what the bars show where nothing was gained or lost.
-///
-/// # Errors
-/// As [`measure`].
-pub fn control(
-    world: &World,
-    congestion: Option<&str>,
-    draws: u32,
-    names: &Names,
-) -> Result<Measured, String> {
-    compare(
-        world,
-        RECOMMENDED,
-        congestion,
-        draws,
-        names,
-        Compared::Control,
-    )
-}
-
-/// Runs a world with all links, and with each alone: each of these `draws` times, with other losses
-/// and jitter by chance every time, of which the median one counts.
-///
-/// # Errors
-/// The world is not a valid scenario, or a run failed for a reason other than time: with the seed.
-pub fn measure(
-    world: &World,
-    scheduler: &str,
-    congestion: Option<&str>,
-    draws: u32,
-    names: &Names,
-) -> Result<Measured, String> {
-    compare(world, scheduler, congestion, draws, names, Compared::All)
-}
-
-fn compare(
-    world: &World,
-    scheduler: &str,
-    congestion: Option<&str>,
-    draws: u32,
-    names: &Names,
-    compared: Compared,
-) -> Result<Measured, String> {
-    let problem = |what: String| format!("world {}: {what}", world.seed);
-    let text = world.scenario(scheduler, congestion, DETAIL);
-    let file = format!("promise-{}.toml", world.seed);
-    let document = Document::parse(&file, &text).map_err(|error| problem(error.to_string()))?;
-    let document = document.with_names(names.clone());
-    let plan = Plan::make(&document, &Changes::default());
-    let plan = plan.map_err(|error| problem(error.to_string()))?;
-    let sim = Sim::new(names.clone());
-    let carry_out = |run: &Run| {
-        let outcome = median_of(draws, kind(world), run, &sim);
-        outcome.map_err(|reason| problem(format!("{}: {reason}", run.contender)))
-    };
-    let of_one = |run: &Run| Some((only_link(run)?, run.clone()));
-    let mut singles = Vec::new();
-    for (link, run) in plan.runs.iter().filter_map(of_one) {
-        singles.push((link, carry_out(&run)?));
+impl Promise {
+    /// Runs a world with all links, and with each alone: each [so often](Promise::draws), with
+    /// other losses and jitter by chance every time, of which the median one counts. In a
+    /// [control](Promise::control) the best link alone runs once more in the place of all links.
+    ///
+    /// # Errors
+    /// The world is not a valid scenario, or a run failed for a reason other than time: with the
+    /// seed.
+    pub fn measure(&self, world: &World, names: &Names) -> Result<Measured, String> {
+        let problem = |what: String| format!("world {}: {what}", world.seed);
+        let scheduler = if self.control {
+            RECOMMENDED
+        } else {
+            &self.scheduler
+        };
+        let text = world.scenario(scheduler, self.congestion.as_deref(), DETAIL);
+        let file = format!("promise-{}.toml", world.seed);
+        let document = Document::parse(&file, &text).map_err(|error| problem(error.to_string()))?;
+        let document = document.with_names(names.clone());
+        let plan = Plan::make(&document, &Changes::default());
+        let plan = plan.map_err(|error| problem(error.to_string()))?;
+        let sim = Sim::new(names.clone());
+        let carry_out = |run: &Run| {
+            let outcome = median_of(self.draws, kind(world), run, &sim);
+            outcome.map_err(|reason| problem(format!("{}: {reason}", run.contender)))
+        };
+        let of_one = |run: &Run| Some((only_link(run)?, run.clone()));
+        let mut singles = Vec::new();
+        for (link, run) in plan.runs.iter().filter_map(of_one) {
+            singles.push((link, carry_out(&run)?));
+        }
+        let best = best(world, &singles).ok_or_else(|| problem("no run with one link".into()))?;
+        let other = if self.control {
+            plan.runs.iter().filter_map(of_one).find_map(|(link, run)| {
+                let seed = Seed(run.seed).derive("control", 0).0;
+                (link == best.1).then_some(Run { seed, ..run })
+            })
+        } else {
+            let mut runs = plan.runs.iter();
+            runs.find(|run| only_link(run).is_none()).cloned()
+        };
+        let other = other.ok_or_else(|| problem("no run with all links".into()))?;
+        Ok(judge(world, &carry_out(&other)?, best, &singles))
     }
-    let best = best(world, &singles).ok_or_else(|| problem("no run with one link".into()))?;
-    let other = match compared {
-        Compared::All => plan
-            .runs
-            .iter()
-            .find(|run| only_link(run).is_none())
-            .cloned(),
-        Compared::Control => plan.runs.iter().filter_map(of_one).find_map(|(link, run)| {
-            let seed = Seed(run.seed).derive("control", 0).0;
-            (link == best.1).then_some(Run { seed, ..run })
-        }),
-    };
-    let other = other.ok_or_else(|| problem("no run with all links".into()))?;
-    Ok(judge(world, &carry_out(&other)?, best, &singles))
 }
 
 /// Carries a run out `draws` times, each with other luck, and picks the one whose figure is the

@@ -18,7 +18,7 @@ mod table;
 mod tests;
 mod world;
 
-pub use measure::{Figure, Measured, control, measure};
+pub use measure::{Figure, Measured};
 pub use summary::{Bar, Quantiles, Summary, summarise};
 pub use table::table;
 pub use world::{Condition, Work, World};
@@ -65,13 +65,7 @@ impl Promise {
             if stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let world = World::draw(*seed, self.plain);
-            let congestion = self.congestion.as_deref();
-            let measured = if self.control {
-                control(&world, congestion, self.draws, names)
-            } else {
-                measure(&world, &self.scheduler, congestion, self.draws, names)
-            };
+            let measured = self.measure(&World::draw(*seed, self.plain), names);
             if let Ok(measured) = &measured {
                 progress(measured);
             }
