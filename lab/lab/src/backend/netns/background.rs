@@ -199,13 +199,7 @@ impl Piece {
         };
         let listener = self.nodes[far].enter(listen);
         let listener = listener.map_err(|error| self.failed(error))?;
-        let listener = listener.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => self.failed(format!(
-                "this kernel has no congestion control `{congestion}` for TCP: try `modprobe \
-                 tcp_{congestion}`"
-            )),
-            _ => self.failed(error),
-        })?;
+        let listener = listener.map_err(|error| self.failed(error))?;
         scope.spawn(move || {
             while !clock.over.load(Ordering::Relaxed) {
                 match listener.accept() {

@@ -3,7 +3,7 @@
 use super::modules::Modules;
 use super::{bond, tunnel};
 use crate::backend::refusal::{from_behind_the_far_end, only_simulated};
-use crate::scenario::{Action, Event, Kind, NodeKind, Scenario};
+use crate::scenario::{Action, BackgroundKind, Event, Kind, NodeKind, Scenario};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -252,6 +252,12 @@ impl Has<'_> {
                 ));
             }
         };
+        self.congestion(name)?;
+        Ok(name.to_owned())
+    }
+
+    /// Checks for a congestion control of TCP, by the kernel's name.
+    fn congestion(self, name: &str) -> Result<(), String> {
         let load = match self {
             Self::Here => format!("modprobe tcp_{name}, or "),
             Self::InVm(_) => String::new(),
@@ -262,8 +268,19 @@ impl Has<'_> {
                 known.join(", "),
                 self.advice()
             )),
-            _ => Ok(name.to_owned()),
+            _ => Ok(()),
         }
+    }
+
+    /// Checks for the congestion controls of background traffic.
+    fn background(self, scenario: &Scenario) -> Result<(), String> {
+        scenario
+            .background
+            .iter()
+            .try_for_each(|one| match one.kind {
+                BackgroundKind::Tcp { congestion } => self.congestion(congestion.name()),
+                _ => Ok(()),
+            })
     }
 }
 
@@ -280,6 +297,9 @@ pub(super) fn refusal(scenario: &Scenario, machine: Has<'_>) -> Option<String> {
         Kind::Tcp | Kind::KernelMptcp | Kind::MptcpProxy | Kind::Bonding
     ) && let Err(missing) = machine.kernel_name(scenario)
     {
+        return Some(missing);
+    }
+    if let Err(missing) = machine.background(scenario) {
         return Some(missing);
     }
     if let Some(what) = only_simulated(&scenario.transport) {
@@ -359,6 +379,13 @@ mod tests {
         assert!(refused.contains("`bbr`, but reno, cubic"), "{refused}");
         assert!(!refused.contains("--in-vm"), "{refused}");
         assert_eq!(in_vm(bbr, &["tcp_bbr"]), None);
+        let beside = format!(
+            "[[background]]\npath = \"1\"\n{}",
+            "kind = \"tcp\"\ncongestion = \"bbr\""
+        );
+        let refused = in_vm(&beside, &["tcp_cubic"]).unwrap();
+        assert!(refused.contains("`bbr`, but reno, cubic"), "{refused}");
+        assert_eq!(in_vm(&beside, &["tcp_bbr"]), None);
         assert_eq!(in_vm("kind = \"mptcp\"", &["mptcp_diag"]), None);
         assert!(in_vm("kind = \"mptcp\"", &[]).unwrap().contains("MPTCP"));
         assert_eq!(in_vm("kind = \"bonding\"", &["bonding", "ip_gre"]), None);

@@ -17,6 +17,16 @@ use std::time::Duration;
 /// Ports of the first piece, at its first and at its second end; no flow uses these.
 const PORTS: [u16; 2] = [20_000, 30_000];
 
+/// The simulator's congestion control for TCP by the kernel's; none for BBR, as its TCP measures no
+/// delivery rates.
+pub(super) fn controller(congestion: TcpCongestion) -> Option<&'static str> {
+    match congestion {
+        TcpCongestion::Reno => Some("new-reno"),
+        TcpCongestion::Cubic => Some("cubic"),
+        TcpCongestion::Bbr => None,
+    }
+}
+
 /// Installs all background traffic on the hosts.
 pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String> {
     for (index, one) in built.scenario.background.iter().enumerate() {
@@ -27,13 +37,9 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
                     Way::Forward => Exchange::upload(ENDLESS),
                     Way::Backward => Exchange::download(ENDLESS),
                 };
-                let congestion = match congestion {
-                    TcpCongestion::Reno => "new-reno",
-                    TcpCongestion::Cubic => "cubic",
-                    TcpCongestion::Bbr => return Err("TCP of the simulator has no BBR".into()),
-                };
+                let controller = controller(congestion).ok_or("no such TCP here")?;
                 let config = TcpConfig {
-                    congestion: names.controller(congestion).map_err(|e| e.to_string())?,
+                    congestion: names.controller(controller).map_err(|e| e.to_string())?,
                     ..TcpConfig::default()
                 };
                 connection(built, index, one, 0, Box::new(Once::new(demand)), config)

@@ -19,7 +19,7 @@ use crate::engine::{self, Setup};
 use crate::plan::Run;
 use crate::results::{Outcome, Status};
 use crate::scenario::{
-    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario, TcpCongestion,
+    Background, BackgroundKind, Flow, FlowKind, Kind, NodeKind, Profile, Scenario,
 };
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::time::Instant;
@@ -278,9 +278,9 @@ pub fn refusal(scenario: &Scenario) -> Option<Outcome> {
     let nat = nodes.iter().any(|node| node.kind == NodeKind::Nat);
     let passes = |one: &Background| background::passes_nats(&scenario.network, one);
     let datagrams = |flow: &Flow| matches!(flow.kind, FlowKind::Datagrams { .. });
-    let by_bbr = |one: &Background| {
-        let bbr = TcpCongestion::Bbr;
-        one.kind == BackgroundKind::Tcp { congestion: bbr }
+    let is_foreign = |one: &Background| match one.kind {
+        BackgroundKind::Tcp { congestion } => background::controller(congestion).is_none(),
+        _ => false,
     };
     let one_file = matches!(
         scenario.flows.as_slice(),
@@ -297,7 +297,7 @@ pub fn refusal(scenario: &Scenario) -> Option<Outcome> {
         "TCP through a NAT: those of the simulator pass UDP only"
     } else if !scenario.background.iter().all(passes) {
         "background traffic through a NAT, but for UDP from inside"
-    } else if scenario.background.iter().any(by_bbr) {
+    } else if scenario.background.iter().any(is_foreign) {
         "background traffic by TCP with BBR: that of the simulator measures no delivery rates"
     } else if is_endless(scenario) {
         "as much as goes over links with neither rate nor delay: it would never end its first \
