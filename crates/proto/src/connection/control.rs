@@ -36,7 +36,7 @@ impl Connection {
 
     /// Looks whether there is memory for more credit now, which is announced then.
     pub(crate) fn look_for_room(&mut self) -> bool {
-        let is_found = self.is_short_of_room() && self.streams.look_for_room();
+        let is_found = !self.life.is_over() && self.streams.look_for_room();
         if is_found {
             self.expect_command();
         }

@@ -210,8 +210,6 @@ pub(super) struct Inbound {
     /// Unread bytes this side ever takes. `None` if there is no reserve.
     ceiling: Option<u64>,
     promise: Promise,
-    /// The budget is why the peer gets no more credit, and it has little left.
-    is_short_of_room: bool,
     /// Nothing more will arrive.
     has_ended: bool,
 }
@@ -227,7 +225,6 @@ impl Inbound {
             grant,
             received: 0,
             promise: Promise::default(),
-            is_short_of_room: false,
             has_ended: false,
         }
     }
@@ -242,9 +239,16 @@ impl Inbound {
         self.promise.is_tight()
     }
 
-    /// Whether the peer is about to stop for lack of room in the budget.
+    /// Whether the peer is about to stop for lack of room in the budget: nothing else keeps it from
+    /// more credit.
     pub(super) fn is_short_of_room(&self) -> bool {
-        self.is_short_of_room
+        let is_starved = |window: u64| self.unused() < window / ANNOUNCED_PART;
+        // First what is seen without the budget: asked after each thing that a connection does.
+        is_starved(self.grant.window())
+            && is_starved(self.window())
+            && !self.is_due()
+            && !self.has_ended
+            && self.is_due_within(u64::MAX)
     }
 
     pub(super) fn window(&self) -> u64 {
@@ -339,16 +343,8 @@ impl Inbound {
     }
 
     /// Whether the limit moved enough to be announced.
-    pub(super) fn is_due(&mut self) -> bool {
-        if self.has_ended {
-            return false;
-        }
-        let allowed = self.allowed();
-        let is_due = self.is_due_within(allowed);
-        let window = self.grant.window().min(allowed);
-        let is_starved = self.unused() < window / ANNOUNCED_PART;
-        self.is_short_of_room = !is_due && is_starved && self.is_due_within(u64::MAX);
-        is_due
+    pub(super) fn is_due(&self) -> bool {
+        !self.has_ended && self.is_due_within(self.allowed())
     }
 
     fn is_due_within(&self, allowed: u64) -> bool {
