@@ -282,7 +282,7 @@ impl Connection {
         }
         self.idle.on_received(now);
         self.on_level_used(now, level);
-        if path != PathId::ZERO {
+        if path != PathId::ZERO && !self.handshake.is_confirmed() {
             // A server sends on further paths only in answer to 1-RTT packets, which it opens once
             // it is complete: as good as their acknowledgement (RFC 9001, section 4.1.2).
             self.on_confirmed(now);

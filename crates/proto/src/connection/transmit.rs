@@ -93,19 +93,23 @@ impl Connection {
             let own = if is_followed { SizeRule::AsIs } else { rule };
             self.finish_packet(now, packet, own);
             self.on_level_sent(now, level);
-            if is_followed
-                && let Some(mut packet) =
-                    self.begin_packet(Level::OneRtt, PathId::ZERO, buf, start + size)
-            {
-                packet.set_kind(Kind::BehindHandshake);
-                self.write_control(&mut packet);
-                self.finish_packet(now, packet, rule);
+            if is_followed {
+                self.transmit_cids(now, buf, start + size, rule);
             }
         }
         let length = buf.len() - start;
         // Not marked: a route that drops marks costs no handshake, and counts are kept per packet
         // number space, of which only one can be checked: that of 1-RTT packets, which lasts.
         (length > 0).then_some(Transmit::single(tuple, length))
+    }
+
+    /// Writes the packet with connection IDs behind those of the handshake.
+    fn transmit_cids(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize, rule: SizeRule) {
+        if let Some(mut packet) = self.begin_packet(Level::OneRtt, PathId::ZERO, buf, end) {
+            packet.set_kind(Kind::BehindHandshake);
+            self.write_control(&mut packet);
+            self.finish_packet(now, packet, rule);
+        }
     }
 
     /// Whether connection IDs of further paths go behind a packet of the handshake that leaves so
