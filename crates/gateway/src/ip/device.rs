@@ -12,23 +12,23 @@ use nix::sys::stat::{SFlag, fstat, makedev};
 use nix::unistd;
 use std::fmt;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::thread;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::sleep;
 use tun_rs::DeviceBuilder;
 
 /// Packets that the kernel holds for us. More would be a queue before the first link.
 const QUEUE: u32 = 100;
 /// The most bytes of a name (`IFNAMSIZ` without the end).
 const MAX_NAME: usize = 15;
-/// How often a name that is taken is tried again, and after which time. A device that was given up
-/// a moment ago lives a little longer: who keeps its descriptor and starts other processes shares
-/// it with them until they are another program.
-const RETRIES: u32 = 20;
-const RETRY: Duration = Duration::from_millis(10);
+/// How often it is looked whether a device that was given up is gone, and after which time. Who
+/// keeps its descriptor and starts other processes shares it with them until they are another
+/// program.
+const LOOKS: u32 = 20;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The longest packet.
 pub(crate) const PACKET: usize = 65_535;
 
@@ -82,33 +82,20 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Waits until a device that was given up is gone, as long as a name [is waited for](RETRIES): its
-/// addresses would be taken for those of somebody else.
+/// Waits a little for the end of a device, if there is one of this name: until then a new one has
+/// no place, and its addresses would be taken for those of somebody else.
 async fn end_of(name: &str, kernel: &Kernel) {
-    for _ in 0..RETRIES {
+    for _ in 0..LOOKS {
         if !matches!(kernel.link(name).await, Ok(Some(_))) {
             return;
         }
-        tokio::time::sleep(RETRY).await;
+        sleep(LOOK_AGAIN).await;
     }
 }
 
 impl Device {
     /// Makes it. It is up, and has no address.
     pub(crate) fn open(name: &str, mtu: u16) -> io::Result<Self> {
-        let mut left = RETRIES;
-        loop {
-            match Self::make(name, mtu) {
-                Err(error) if error.kind() == ErrorKind::ResourceBusy && left > 0 => {
-                    left -= 1;
-                    thread::sleep(RETRY);
-                }
-                made => return made,
-            }
-        }
-    }
-
-    fn make(name: &str, mtu: u16) -> io::Result<Self> {
         let device = DeviceBuilder::new()
             .name(name)
             .mtu(mtu)
@@ -127,21 +114,24 @@ impl Device {
         kernel: &Kernel,
         keeper: &dyn Keeper,
     ) -> Option<(Self, Link)> {
-        let adopted = Self::adopt(keeper.take()?, name, kernel).await;
-        match adopted {
-            Ok(adopted) => {
-                tracing::info!("{name}: taken over from the process before");
-                keeper.took_over();
-                Some(adopted)
-            }
-            Err(unfit) => {
-                keeper.refuse(&unfit.to_string());
-                if let Unfit::Another(called) = &unfit {
-                    end_of(called, kernel).await;
+        let mut refused = name.to_owned();
+        if let Some(kept) = keeper.take() {
+            match Self::adopt(kept, name, kernel).await {
+                Ok(adopted) => {
+                    tracing::info!("{name}: taken over from the process before");
+                    keeper.took_over();
+                    return Some(adopted);
                 }
-                None
+                Err(unfit) => {
+                    keeper.refuse(&unfit.to_string());
+                    if let Unfit::Another(called) = unfit {
+                        refused = called;
+                    }
+                }
             }
         }
+        end_of(&refused, kernel).await;
+        None
     }
 
     async fn adopt(kept: OwnedFd, name: &str, kernel: &Kernel) -> Result<(Self, Link), Unfit> {
