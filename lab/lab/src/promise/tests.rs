@@ -119,7 +119,7 @@ fn a_world_is_measured_with_all_links_with_each_alone_and_against_the_oracle() {
             worlds: 4,
             plain: true,
             control: false,
-            draws: 1,
+            draws: 5,
             jobs: 1,
         },
         AtomicBool::new(false),
@@ -138,8 +138,7 @@ fn a_world_is_measured_with_all_links_with_each_alone_and_against_the_oracle() {
         let oracle = one.oracle.unwrap();
         assert!(one.all.is_finite() && one.best.is_finite(), "{one:?}");
         assert!(oracle <= one.best * 1.01 + 0.3, "{one:?}");
-        // The oracle has the luck of each link alone: with other losses all links may do better.
-        assert!(one.of_oracle().unwrap() < 1.3, "{one:?}");
+        assert!(one.of_oracle().unwrap() < 1.1, "{one:?}");
     }
     let unknown = Promise {
         scheduler: "min-rt".into(),
