@@ -12,7 +12,7 @@ mod tests;
 pub use probe::{DecisionRow, PacketKind, PacketRow, Probe, Watch};
 pub use reseq::{Histogram, PathBytes, Resequencing};
 
-use crate::quic::{QuicHost, SessionId};
+use crate::quic::{QuicHost, Session, SessionId};
 use crate::world::FlowStats;
 use crate::{ProcessId, World};
 use anabranch_link::LinkStats;
@@ -281,9 +281,10 @@ impl Recorder {
         if self.rows.last().is_none_or(|row| row.at < world.now()) {
             self.sample(world);
         }
-        let session =
-            &world.process::<QuicHost>(self.sender.host).sessions()[self.sender.session.0];
-        self.totals.established = session.established();
+        // A server that no packet reached has no session.
+        let sessions = world.process::<QuicHost>(self.sender.host).sessions();
+        let session = sessions.get(self.sender.session.0);
+        self.totals.established = session.and_then(Session::established);
         self.totals.blocked = self.blocked_until(world.now());
         let totals = &mut self.totals;
         self.probe.with_order(self.connection, |order| {

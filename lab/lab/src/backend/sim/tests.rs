@@ -186,6 +186,22 @@ fn a_silent_path_is_survived_and_a_limit_of_time_is_a_timeout() {
 }
 
 #[test]
+fn a_sender_that_no_packet_reaches_ends_in_a_timeout() {
+    let backward = "bytes = \"4MB\"\ndirection = \"backward\"";
+    let cut = |path| format!("[[event]]\nat = \"0s\"\npath = \"{path}\"\ndown = \"both\"\n");
+    let unplugged = TWO.replace("bytes = \"4MB\"", backward) + &cut("a") + &cut("b");
+    let outcome = run(&unplugged.replace("60s", "2s"));
+    let expected = (Status::Timeout, 0);
+    assert_eq!(
+        (outcome.status, outcome.bytes),
+        expected,
+        "{}",
+        outcome.reason
+    );
+    assert_eq!(outcome.handshake_s, None);
+}
+
+#[test]
 fn events_change_rates_and_keep_what_earlier_ones_changed() {
     let slower = TWO.to_owned()
         + "[[event]]\nat = \"0s\"\npath = \"a\"\nset = { rate = \"1Mbit/s\" }\n[[event]]\n\
