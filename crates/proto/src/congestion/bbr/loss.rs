@@ -26,7 +26,9 @@ const OWN_LOSS_DEVIATIONS: f64 = 2.0;
 /// Loss that a link causes whatever is sent, as radio does: no sign of congestion. Losses are taken
 /// for such while the RTT shows no queue; while it does, as many as the link lost lately while it
 /// was sent less than it carries, and the rate makes up for these. So who competes for a link keeps
-/// its share, unless the buffer holds less than a third of the lowest RTT.
+/// its share, unless the buffer holds less than a third of the lowest RTT. And the RTT is not
+/// probed as long as packets come back in the lowest one and a tenth of it: hardly anything queues
+/// then.
 pub(super) const RANDOM_LOSS: ParamDoc = ParamDoc {
     key: "random-loss",
     default: "0",
@@ -45,6 +47,11 @@ impl Tolerance {
     pub(super) fn take(params: &mut Params) -> Result<Self, SpecError> {
         let percent = params.take_in(RANDOM_LOSS.key, 0.0, 0.0..=50.0)?;
         Ok(Self::of(percent))
+    }
+
+    /// Whether the link was named as one that loses at random.
+    pub(super) fn is_set(self) -> bool {
+        self.share > 0.0
     }
 
     pub(super) fn of(percent: f64) -> Self {

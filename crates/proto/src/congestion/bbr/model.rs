@@ -7,6 +7,10 @@ use crate::time::Duration;
 /// What losses leave of a bound, at least.
 pub(super) const BETA: f64 = 0.7;
 
+/// On a link that was named as one that loses at random, a sample that is longer than the lowest
+/// RTT by this part of it at most confirms it: a probe would find nothing else.
+const CONFIRMING: u32 = 10;
+
 impl Bbr {
     pub(super) fn max_bw(&self) -> u64 {
         self.max_bw_cycles[0].max(self.max_bw_cycles[1])
@@ -132,6 +136,10 @@ impl Bbr {
         if sample.rtt > Duration::ZERO && (expired || probe.min.is_none_or(|min| sample.rtt < min))
         {
             probe.min = Some(sample.rtt);
+            probe.min_at = sample.now;
+        }
+        let is_near = |min: Duration| sample.rtt <= min + min / CONFIRMING;
+        if self.tolerance.is_set() && self.min_rtt.is_some_and(is_near) {
             probe.min_at = sample.now;
         }
         let expired = sample.now > self.min_rtt_at + MIN_RTT_FILTER;

@@ -343,6 +343,21 @@ fn the_rtt_is_probed_every_five_seconds_and_the_window_returns() {
 }
 
 #[test]
+fn a_link_that_loses_at_random_is_not_probed_while_the_rtt_is_near_the_lowest() {
+    for (percent, rtt_ms, expected) in [(20.0, 54, false), (20.0, 57, true), (0.0, 54, true)] {
+        let mut bbr = told(percent);
+        let mut probed = false;
+        for now_ms in (100..12_000).step_by(10) {
+            let mut event = ack(now_ms, now_ms - 5, PACKET);
+            event.rtt.latest = Duration::from_millis(if now_ms < 4000 { 50 } else { rtt_ms });
+            bbr.on_ack(&event, &[]);
+            probed |= bbr.is_probing_rtt();
+        }
+        assert_eq!(probed, expected, "{percent} % and {rtt_ms} ms");
+    }
+}
+
+#[test]
 fn a_restart_begins_with_two_packets_and_finds_the_rate_again() {
     let mut transfer = on(Link::new(1_250_000, 40, 2.0));
     transfer.run(5 * SECOND);
