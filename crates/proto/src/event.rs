@@ -272,7 +272,7 @@ pub struct Metrics {
     pub latest_rtt: Duration,
     /// Congestion window, in bytes.
     pub congestion_window: u64,
-    /// Slow-start threshold, in bytes; `u64::MAX` until the first loss.
+    /// Slow-start threshold, in bytes; `u64::MAX` in the first slow start.
     pub ssthresh: u64,
     /// Bytes sent and neither acknowledged nor declared lost.
     pub bytes_in_flight: u64,

@@ -42,7 +42,7 @@ pub struct PathStats {
     pub congestion_window: u64,
     /// The usable part of the congestion window, in bytes: less than all if a mechanism caps it.
     pub usable_window: u64,
-    /// Slow-start threshold, in bytes; `u64::MAX` until the first loss.
+    /// Slow-start threshold, in bytes; `u64::MAX` in the first slow start.
     pub ssthresh: u64,
     /// Bytes in flight.
     pub bytes_in_flight: u64,

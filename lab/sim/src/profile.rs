@@ -93,6 +93,11 @@ impl Profile {
             Self::CmtSctp => ("new-reno", Some(2)),
             Self::Mptcp => ("lia:coupling=all", None),
         };
+        let controller = match self {
+            Self::Quic => controller,
+            // These behave like systems' kernels.
+            Self::CmtSctp | Self::Mptcp | Self::Stripe => hosts_controller,
+        };
         controller(names, control, own, initial_window.or(window))
     }
 
@@ -123,6 +128,23 @@ pub fn controller(
         spec.params.give_unless_given(WINDOW, packets);
     }
     names.controllers.factory(&spec)
+}
+
+/// As [`controller`], for systems' kernels: any loss ends the slow start of their CUBIC.
+///
+/// # Errors
+/// What is wrong with the name or its parameters, with the closest known name.
+pub fn hosts_controller(
+    names: &Names,
+    control: Option<&Spec>,
+    usual: &str,
+    initial_window: Option<u64>,
+) -> Result<ControllerFactory, SpecError> {
+    let mut spec = control.cloned().map_or_else(|| usual.parse(), Ok)?;
+    if spec.name == "cubic" {
+        spec.params.give_unless_given("slow-start-loss", 0);
+    }
+    controller(names, Some(&spec), usual, initial_window)
 }
 
 impl fmt::Display for Profile {

@@ -24,6 +24,7 @@ pub(super) const ENTRY: Entry = Entry {
             default: "true",
             summary: "end the first slow start when the RTT rises (RFC 9406)",
         },
+        SLOW_START_LOSS,
         InitialWindow::DOC,
     ],
     build: |params, init| {
@@ -31,10 +32,30 @@ pub(super) const ENTRY: Entry = Entry {
         cubic.fast_convergence = params.take("fast-convergence", true)?;
         let hystart = params.take("hystart", true)?;
         cubic.hystart = hystart.then(HyStart::default);
+        cubic.spared_share =
+            params.take_in(SLOW_START_LOSS.key, SPARED_PERCENT, 0.0..=50.0)? / 100.0;
         cubic.window = Window::build(params, init)?;
         Ok(Box::new(cubic))
     },
 };
+
+/// A single packet lost by chance ends a slow start for good, on a link that could carry a hundred
+/// times as much, and whether that happens early is luck. So the window shrinks by such a loss, as
+/// by any other, but goes on to double. What overflows a queue is more than this, or comes with a
+/// longer RTT; a router that drops single packets early is heeded by the reduction alone.
+const SLOW_START_LOSS: ParamDoc = ParamDoc {
+    key: "slow-start-loss",
+    default: "2",
+    summary: "percent of a window, or up to two packets that are an eighth of it at most, that may \
+              be lost without ending the first slow start while the RTT shows no queue (needs \
+              hystart); 0: any loss ends it (RFC 9438)",
+};
+/// The default of [`SLOW_START_LOSS`].
+const SPARED_PERCENT: f64 = 2.0;
+/// Packets that may be lost in the first slow start, of a window that is not smaller than that by
+/// [`SPARED_PART`].
+const SPARED_PACKETS: u64 = 2;
+const SPARED_PART: u64 = 8;
 
 /// RFC 9438, section 5: how steep the cubic is, in segments per cubic second.
 const C: f64 = 0.4;
@@ -49,6 +70,8 @@ pub struct Cubic {
     window: Window,
     fast_convergence: bool,
     hystart: Option<HyStart>,
+    /// The share of a window that may be lost in the first slow start without ending it.
+    spared_share: f64,
     curve: Curve,
     /// The curve before the latest reduction, in case it was a mistake.
     previous: Curve,
@@ -100,6 +123,7 @@ impl Cubic {
             window: Window::new(max_datagram_size),
             fast_convergence: true,
             hystart: Some(HyStart::default()),
+            spared_share: SPARED_PERCENT / 100.0,
             curve: Curve::default(),
             previous: Curve::default(),
             fraction: 0.0,
@@ -122,6 +146,18 @@ impl Cubic {
                 counted
             }
         }
+    }
+
+    /// Whether so little of the window was lost, and without a queue, that slow start goes on.
+    fn is_spared(&self) -> bool {
+        let is_queue_seen = self.hystart.as_ref().is_none_or(HyStart::is_queue_seen);
+        let spared = |lost: u64, window: u64| {
+            let share = (window as f64 * self.spared_share) as u64;
+            let packets = SPARED_PACKETS * self.window.mds;
+            lost <= share.max(packets.min(window / SPARED_PART))
+        };
+        let loss = self.window.latest_loss();
+        self.spared_share > 0.0 && !is_queue_seen && loss.is_some_and(|(lost, of)| spared(lost, of))
     }
 
     fn avoid_congestion(&mut self, event: &AckEvent, acked: u64) {
@@ -169,6 +205,9 @@ impl LossBased for Cubic {
             // The clock stands still while the window is not used (RFC 9438, section 5.8).
             epoch.start = (epoch.start + idle).min(event.now);
         }
+        if let Some(hystart) = &mut self.hystart {
+            hystart.observe(event.rtt.latest);
+        }
         let mut rest = self.window.on_ack(event);
         if rest > 0 && self.window.in_slow_start() {
             rest = self.slow_start(event, rest);
@@ -183,8 +222,20 @@ impl LossBased for Cubic {
     }
 
     fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
-        let before = self.curve;
-        if let Some(prior) = self.window.reduce(event, BETA) {
+        let (before, size) = (self.curve, self.window.size);
+        let first = self.window.ssthresh == u64::MAX;
+        // In the first slow start a loss that reduced was spared; more of its window may be lost.
+        let spared = self.window.latest_loss().filter(|_| first);
+        let reduced = self.window.reduce(event, BETA);
+        if first && self.is_spared() {
+            self.window.ssthresh = u64::MAX;
+            self.previous = before;
+            return;
+        }
+        if let Some(prior) = reduced.or(spared.map(|(_, window)| window)) {
+            if reduced.is_none() {
+                self.window.ssthresh = size;
+            }
             let prior = prior as f64;
             let shrinking = self.fast_convergence && prior < before.plateau;
             let plateau = if shrinking {
@@ -350,6 +401,129 @@ mod tests {
             "{}",
             cubic.window()
         );
+    }
+
+    /// A default CUBIC that doubled to 100 packets, with an RTT of 50 ms, and the RTT last seen.
+    fn doubling(rtt_ms: u64) -> Cubic {
+        let mut cubic = Cubic::new(1000);
+        cubic.on_ack(&ack(100, 50, 1000), &[]);
+        cubic.window.size = 100_000;
+        let mut latest = ack(900, 850, 1);
+        latest.rtt.latest = Duration::from_millis(rtt_ms);
+        cubic.on_ack(&latest, &[]);
+        cubic.window.size = 100_000;
+        cubic
+    }
+
+    #[test]
+    fn two_lost_packets_shrink_the_window_but_do_not_end_the_first_slow_start() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 990, 2000), &[]);
+        assert_eq!((cubic.window(), cubic.ssthresh()), (70_000, u64::MAX));
+        cubic.on_ack(&ack(1060, 1010, 5000), &[]);
+        assert_eq!(cubic.window(), 75_000, "it doubles on");
+    }
+
+    #[test]
+    fn a_third_lost_packet_of_the_window_ends_the_first_slow_start() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 980, 2000), &[]);
+        cubic.on_congestion(&loss(1001, 990, 1000), &[]);
+        assert_eq!((cubic.window(), cubic.ssthresh()), (70_000, 70_000));
+        assert!(near(cubic.curve.plateau, 100_000.0));
+    }
+
+    #[test]
+    fn two_percent_of_a_large_window_are_spared_and_more_are_not() {
+        for (lost, ssthresh) in [(20_000, u64::MAX), (21_000, 700_000)] {
+            let mut cubic = doubling(50);
+            cubic.window.size = 1_000_000;
+            cubic.on_congestion(&loss(1000, 990, lost), &[]);
+            assert_eq!((cubic.window(), cubic.ssthresh()), (700_000, ssthresh));
+        }
+    }
+
+    #[test]
+    fn a_loss_beside_a_queue_or_a_mark_ends_the_first_slow_start() {
+        let mut queued = doubling(63);
+        queued.on_congestion(&loss(1000, 990, 1000), &[]);
+        assert_eq!(queued.ssthresh(), 70_000);
+        let mut marked = doubling(50);
+        marked.on_congestion(
+            &CongestionEvent {
+                ecn: true,
+                ..loss(1000, 990, 0)
+            },
+            &[],
+        );
+        assert_eq!(marked.ssthresh(), 70_000);
+    }
+
+    #[test]
+    fn a_mark_after_a_spared_loss_ends_the_first_slow_start() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
+        let mark = CongestionEvent {
+            ecn: true,
+            ..loss(1001, 990, 0)
+        };
+        cubic.on_congestion(&mark, &[]);
+        assert_eq!((cubic.window(), cubic.ssthresh()), (70_000, 70_000));
+    }
+
+    #[test]
+    fn more_of_a_window_may_be_lost_after_datagrams_got_another_size() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
+        cubic.on_mtu(1400);
+        cubic.on_congestion(&loss(1001, 990, 30_000), &[]);
+        assert_eq!(cubic.ssthresh(), 70_000);
+    }
+
+    #[test]
+    fn two_packets_of_a_small_window_end_the_first_slow_start_and_one_does_not() {
+        for (lost, ssthresh) in [(1000, u64::MAX), (2000, 7000)] {
+            let mut cubic = doubling(50);
+            cubic.window.size = 10_000;
+            cubic.on_congestion(&loss(1000, 990, lost), &[]);
+            assert_eq!(cubic.ssthresh(), ssthresh);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_seen_after_a_spared_loss_ends_the_first_slow_start_with_the_next_one() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
+        let mut late = ack(1001, 985, 1000);
+        late.rtt.latest = Duration::from_millis(63);
+        cubic.on_ack(&late, &[]);
+        cubic.on_congestion(&loss(1002, 990, 1000), &[]);
+        assert_eq!(cubic.ssthresh(), 70_000);
+    }
+
+    #[test]
+    fn a_spared_loss_that_was_none_leaves_the_window_as_it_was() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 990, 1000), &[]);
+        cubic.on_spurious_loss(&spurious(1010, 1000, 1000));
+        assert_eq!((cubic.window(), cubic.ssthresh()), (100_000, u64::MAX));
+    }
+
+    #[test]
+    fn what_was_lost_before_a_restart_does_not_end_the_slow_start_after_it() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
+        cubic.restart(at(1100));
+        cubic.on_congestion(&loss(1110, 990, 50_000), &[]);
+        assert_eq!((cubic.window(), cubic.ssthresh()), (2000, u64::MAX));
+    }
+
+    #[test]
+    fn only_the_first_slow_start_is_spared() {
+        let mut cubic = doubling(50);
+        cubic.window.ssthresh = 200_000;
+        cubic.on_congestion(&loss(1000, 990, 1000), &[]);
+        assert_eq!(cubic.ssthresh(), 70_000);
     }
 
     #[test]

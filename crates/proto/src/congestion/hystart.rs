@@ -10,12 +10,17 @@ const RTT_SAMPLES: u32 = 8;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 /// Growth in conservative slow start is this much slower.
 pub(super) const CONSERVATIVE_DIVISOR: u64 = 4;
+/// An RTT that is longer than the least one by more than this part of it shows a queue.
+const QUEUE_PART: u32 = 4;
 
 /// Watches the RTT during the first slow start of a path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HyStart {
     /// The round ends with the first acknowledgement of a packet sent after this.
     round_started: Instant,
+    /// The least sample of all, and the latest one.
+    least: Option<Duration>,
+    latest: Duration,
     last_min: Option<Duration>,
     current_min: Option<Duration>,
     samples: u32,
@@ -54,6 +59,19 @@ impl HyStart {
         } else {
             Pace::Full
         }
+    }
+
+    /// Takes the RTT of any acknowledgement, also of one that does not count for slow start.
+    pub(super) fn observe(&mut self, sample: Duration) {
+        self.latest = sample;
+        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+    }
+
+    /// Whether packets may wait in a queue: the RTT has risen for long, is high right now, or is
+    /// not known.
+    pub(super) fn is_queue_seen(&self) -> bool {
+        let is_high = |least: Duration| self.latest > least.saturating_add(least / QUEUE_PART);
+        self.conservative.is_some() || self.least.is_none_or(is_high)
     }
 
     /// Starts a new round; true if that was the last one.

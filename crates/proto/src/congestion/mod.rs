@@ -83,7 +83,7 @@ pub trait Controller: Debug + Send {
     /// Congestion window, in bytes.
     fn window(&self) -> u64;
 
-    /// Slow-start threshold, in bytes; `u64::MAX` until the first reduction.
+    /// Slow-start threshold, in bytes; `u64::MAX` in the first slow start.
     fn ssthresh(&self) -> u64 {
         u64::MAX
     }

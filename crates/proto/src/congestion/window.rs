@@ -297,6 +297,12 @@ impl Window {
         fresh.then_some(before)
     }
 
+    /// The bytes lost for which the latest reduction was made, and the window before it; `None` if
+    /// it was made for something else as well, such as a mark.
+    pub(super) fn latest_loss(&self) -> Option<(u64, u64)> {
+        self.undo.map(|undo| (undo.bytes_lost, undo.size))
+    }
+
     /// One lost packet arrived after all. Once all that the latest reduction rests on did, takes it
     /// back and returns true.
     pub(super) fn on_spurious_loss(&mut self, event: &SpuriousLoss) -> bool {

@@ -1,6 +1,8 @@
 //! How a TCP stack behaves.
 
+use crate::profile::hosts_controller;
 use anabranch_proto::congestion::ControllerFactory;
+use anabranch_schedulers::Names;
 use std::time::Duration;
 
 /// Settings of one connection. The defaults are those of a current Linux.
@@ -27,7 +29,8 @@ impl Default for TcpConfig {
     fn default() -> Self {
         Self {
             mss: 1460,
-            congestion: ControllerFactory::default(),
+            congestion: hosts_controller(&Names::default(), None, "cubic", None)
+                .expect("a known name"),
             sack: true,
             delayed_ack: Some(Duration::from_millis(40)),
             receive_buffer: 6 << 20,

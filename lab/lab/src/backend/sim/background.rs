@@ -9,6 +9,7 @@ use crate::scenario::{
 use anabranch_proto::time::Instant;
 use anabranch_schedulers::Names;
 use anabranch_sim::ProcessId;
+use anabranch_sim::profile::hosts_controller;
 use anabranch_sim::tcp::{Connect, Demand, ENDLESS, Exchange, Once, TcpConfig, TcpHost};
 use anabranch_sim::traffic::{UdpFlow, UdpSink, UdpSource};
 use std::net::SocketAddr;
@@ -38,8 +39,9 @@ pub(super) fn install(built: &mut Built<'_>, names: &Names) -> Result<(), String
                     Way::Backward => Exchange::download(ENDLESS),
                 };
                 let controller = controller(congestion).ok_or("no such TCP here")?;
+                let congestion = hosts_controller(names, None, controller, None);
                 let config = TcpConfig {
-                    congestion: names.controller(controller).map_err(|e| e.to_string())?,
+                    congestion: congestion.map_err(|error| error.to_string())?,
                     ..TcpConfig::default()
                 };
                 connection(built, index, one, 0, Box::new(Once::new(demand)), config)

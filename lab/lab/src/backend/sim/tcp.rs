@@ -163,7 +163,7 @@ fn config(built: &Built<'_>, names: &Names) -> Result<TcpConfig, SpecError> {
     let (own, window) = (usual.congestion.name(), settings.initial_window);
     Ok(TcpConfig {
         mss: mss.min(most) as u16,
-        congestion: profile::controller(names, congestion, own, window)?,
+        congestion: profile::hosts_controller(names, congestion, own, window)?,
         sack: settings.sack.unwrap_or(usual.sack),
         delayed_ack,
         receive_buffer: settings.receive_buffer.unwrap_or(usual.receive_buffer),
