@@ -405,6 +405,27 @@ fn check_hold(text: &str, view: &SendView<'_>, choice: Choice, until: Option<Ins
 
 proptest! {
     #[test]
+    fn what_is_steady_says_the_same_while_its_path_has_room(question in any_question()) {
+        let mut question = question;
+        question.unit.kind = UnitKind::Fresh;
+        for &text in ALL.iter().filter(|text| built(text).is_steady()) {
+            let first = built(text).select(&question.view());
+            let Decision::Send(id) = first.decision else {
+                continue;
+            };
+            let mut later = question.clone();
+            let sent = later.paths.iter_mut().find(|path| path.id == id).unwrap();
+            let size = u64::from(sent.max_datagram_size);
+            sent.bytes_in_flight = sent.bytes_in_flight.saturating_add(size);
+            if sent.can_send(question.now) {
+                prop_assert_eq!(built(text).select(&later.view()), first, "{}", text);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
     fn answers_are_legal_and_repeat(
         mut questions in prop::collection::vec(any_question(), 1..30),
     ) {

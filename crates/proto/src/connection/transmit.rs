@@ -47,7 +47,8 @@ impl Connection {
         if let Some(transmit) = self.transmit_answer(now, buf) {
             return Some(transmit);
         }
-        if let Some(job) = self.next_job(now) {
+        self.placement.begin();
+        if let Some(job) = self.next_job(now, None) {
             return self.transmit_batch(now, job, max_segments, buf);
         }
         self.note_all_sent(now);
@@ -127,8 +128,9 @@ impl Connection {
         LEVELS.iter().any(|level| self.handshake.has_crypto(*level))
     }
 
-    /// The most urgent reason to send something on any path.
-    fn next_job(&mut self, now: Instant) -> Option<Job> {
+    /// The most urgent reason to send something on any path. In a batch only the path that `sent`
+    /// can need something for itself that it did not need before.
+    fn next_job(&mut self, now: Instant, sent: Option<PathId>) -> Option<Job> {
         let level = self.data_level()?;
         let is_proven = |path: &&Path| path.route().is_validated();
         // Connection IDs must be there before the path that uses them. Where no address is proven,
@@ -141,8 +143,12 @@ impl Connection {
         }
         let confirmed = self.handshake.is_confirmed();
         let own = |slot: &Slot| Job::of_path(now, slot, confirmed);
-        if let Some(job) = self.paths.in_use().find_map(own) {
-            return Some(job);
+        let of_path = match sent {
+            None => self.paths.in_use().find_map(own),
+            Some(path) => self.paths.slot(path).and_then(own),
+        };
+        if of_path.is_some() {
+            return of_path;
         }
         if let Some(path) = self.ack_routes.due(now, &self.paths) {
             // Data that goes the same way carries the acknowledgement along.
@@ -242,7 +248,7 @@ impl Connection {
             if size < segment_size || !first.is_batchable() || segment == max_segments {
                 break;
             }
-            match self.next_job(now) {
+            match self.next_job(now, Some(first.path)) {
                 Some(next) if next.is_batchable() && next.path == first.path => job = next,
                 Some(_) => break,
                 None => {

@@ -39,6 +39,11 @@ impl Placement {
     fn decide_anew(&mut self, sight: &mut Sight<'_>) -> Option<Job> {
         let waiting = sight.streams.waiting_classes();
         self.awaited = PathSet::EMPTY;
+        if !waiting.is_empty()
+            && let Some(job) = self.stand(sight)
+        {
+            return Some(job);
+        }
         if waiting.is_empty() {
             // Nothing is left of what the scheduler waited with, nor of chunks.
             self.waits.keep(waiting);
@@ -209,14 +214,17 @@ impl Placement {
         if view.unit.kind == UnitKind::Datagram {
             view.paths = that_hold(&view, shown.roomy, sight.streams);
         }
-        let choice = if let Some(choice) = decided {
-            choice
+        let (choice, is_own) = if let Some(choice) = decided {
+            (choice, false)
         } else if !is_idle && self.waits.take_overdue(next.class) {
-            MinRtt.select(&view)
+            (MinRtt.select(&view), false)
         } else {
-            self.scheduler.select(&view)
+            (self.scheduler.select(&view), true)
         };
         let job = self.permit(sight, asked, &view, choice, overtaken.is_some());
+        if is_own && !asked.tight {
+            self.note_standing(sight, job, choice);
+        }
         if job.is_none() && !matches!(choice.decision, Decision::Hold { .. }) {
             self.overruled += 1;
         }
@@ -331,7 +339,7 @@ impl Placement {
         self.holds += 1;
     }
 
-    fn count(&mut self, choice: Choice, is_watched: bool) {
+    pub(super) fn count(&mut self, choice: Choice, is_watched: bool) {
         *self.reasons.entry(choice.reason).or_default() += 1;
         if !is_watched {
             return;

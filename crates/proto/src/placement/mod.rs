@@ -22,6 +22,7 @@ mod mechanisms;
 mod patience;
 mod repeats;
 mod snapshot;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -48,6 +49,7 @@ use fronts::Fronts;
 use mechanisms::Mechanisms;
 use repeats::{Repeats, Room};
 use smallvec::SmallVec;
+use standing::Standing;
 use std::collections::BTreeMap;
 use waits::Waits;
 
@@ -93,6 +95,8 @@ pub(crate) struct Placement {
     version: u64,
     /// What was decided and not carried out yet.
     kept: Option<Job>,
+    /// An answer that holds for the packets after it, too.
+    standing: Option<Standing>,
     /// The classes that the scheduler lets wait.
     waits: Waits,
     chunk: Option<u64>,
@@ -122,6 +126,7 @@ impl Placement {
             streams: Vec::new(),
             version: 0,
             kept: None,
+            standing: None,
             waits: Waits::default(),
             chunk: config.chunk,
             chunks: SmallVec::new(),
@@ -150,6 +155,7 @@ impl Placement {
         // Nothing is left of decisions that covered another size.
         self.chunks.clear();
         self.kept = None;
+        self.standing = None;
     }
 
     /// New data came: a hold was about less than there is now. A decision about what waited before
@@ -322,6 +328,7 @@ impl Placement {
     /// Something changed: what was decided or held was about something else. Patience goes on.
     fn ask_again(&mut self) {
         self.kept = None;
+        self.standing = None;
         self.waits.end();
     }
 

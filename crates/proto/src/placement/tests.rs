@@ -50,6 +50,20 @@ impl Scheduler for Scripted {
     }
 }
 
+/// The same, steadily.
+#[derive(Debug)]
+struct Steady(Scripted);
+
+impl Scheduler for Steady {
+    fn select(&mut self, view: &SendView<'_>) -> Choice {
+        self.0.select(view)
+    }
+
+    fn is_steady(&self) -> bool {
+        true
+    }
+}
+
 struct World {
     now: Instant,
     paths: Manager,
@@ -215,6 +229,34 @@ fn a_decision_is_kept_until_a_packet_carried_it() {
     world.carry(first.unwrap());
     assert_eq!(world.decide().map(|job| job.path), Some(B));
     assert_eq!(world.asked(), 2);
+}
+
+#[test]
+fn a_steady_scheduler_is_asked_once_while_its_path_only_sends_and_has_room() {
+    let mut world = World::plain(30_000, Decision::Send(B));
+    let scripted = Scripted(Arc::clone(&world.script));
+    world.placement.set_scheduler(Box::new(Steady(scripted)));
+    for _ in 0..3 {
+        let job = world.decide();
+        assert_eq!(job.map(|job| job.path), Some(B));
+        world.carry(job.unwrap());
+    }
+    assert_eq!(world.asked(), 1);
+    let reasons = world.placement.stats().reasons;
+    assert_eq!(reasons, [(Reason::Planned, 3)], "each decision counts");
+    world.placement.on_acked(B, 1200, ms(10));
+    let job = world.decide();
+    assert_eq!(world.asked(), 2, "an acknowledgement is news");
+    world.carry(job.unwrap());
+    world.placement.begin();
+    let mut job = world.decide();
+    assert_eq!(world.asked(), 3, "and so may be what is before a batch");
+    world.say(Decision::Send(A));
+    while let Some(sent) = job.filter(|job| job.path == B) {
+        world.carry(sent);
+        job = world.decide();
+    }
+    assert_eq!((load(job).0, world.asked()), (A, 4), "B is full");
 }
 
 #[test]

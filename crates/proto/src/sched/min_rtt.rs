@@ -20,6 +20,10 @@ impl Scheduler for MinRtt {
     fn select(&mut self, view: &SendView<'_>) -> Choice {
         lowest_rtt(view)
     }
+
+    fn is_steady(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

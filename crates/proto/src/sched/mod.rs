@@ -35,8 +35,9 @@ use std::fmt::Debug;
 
 /// Chooses a path for each scheduling unit.
 ///
-/// Called once per unit, which is one packet unless `chunk` is configured, and only while something
-/// waits to be sent or the scheduler [wants copies](Wants::copies). The same object runs in
+/// Called once per unit, which is one packet unless `chunk` is configured or the scheduler
+/// [is steady](Self::is_steady), and only while something waits to be sent or the scheduler
+/// [wants copies](Wants::copies). The same object runs in
 /// the simulator, in emulated networks and on real links.
 pub trait Scheduler: Debug + Send {
     /// Where the next unit goes.
@@ -48,6 +49,14 @@ pub trait Scheduler: Debug + Send {
     /// What the scheduler uses: asked before each selection, since it may change.
     fn wants(&self) -> Wants {
         Wants::default()
+    }
+
+    /// Whether an answer that sends fresh data on a path stands, at one instant, as long as nothing
+    /// happens but that this path sends and has room: then the question is asked once for a batch
+    /// of packets, and not for each. Not for a scheduler that counts what it is asked. A wrapper
+    /// that passes such questions on unseen may pass this on.
+    fn is_steady(&self) -> bool {
+        false
     }
 }
 

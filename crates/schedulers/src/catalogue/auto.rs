@@ -48,6 +48,10 @@ impl Scheduler for Auto {
     fn wants(&self) -> Wants {
         self.rest.wants()
     }
+
+    fn is_steady(&self) -> bool {
+        self.rest.is_steady()
+    }
 }
 
 #[cfg(test)]

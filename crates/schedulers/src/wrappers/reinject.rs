@@ -46,6 +46,10 @@ impl Scheduler for Reinject {
             ..self.inner.wants()
         }
     }
+
+    fn is_steady(&self) -> bool {
+        self.inner.is_steady()
+    }
 }
 
 #[cfg(test)]

@@ -44,6 +44,10 @@ impl Scheduler for Tail {
             ..self.inner.wants()
         }
     }
+
+    fn is_steady(&self) -> bool {
+        self.inner.is_steady()
+    }
 }
 
 #[cfg(test)]
