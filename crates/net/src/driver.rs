@@ -28,7 +28,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::time::{Instant as TokioInstant, Sleep};
 
-/// Rounds before the driver lets other tasks run.
+/// The most rounds before the driver lets other tasks run.
 const ROUNDS: usize = 16;
 
 /// Consecutive rounds in which time-outs are postponed because datagrams are still waiting: they
@@ -345,9 +345,11 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut has_woken = false;
         for _ in 0..ROUNDS {
             let received = self.receive(cx);
             let round = self.turn(cx, received);
+            let wakes = !self.woken.is_empty();
             self.woken.drain(..).for_each(Waker::wake);
             if round.finished {
                 return Poll::Ready(());
@@ -357,6 +359,13 @@ impl Future for Driver {
             if !busy && !self.arm(cx, round.deadline) {
                 return Poll::Pending;
             }
+            // The runtime may keep who was woken for this very thread until this task lets go: a
+            // writer would be idle meanwhile, and what it wrote before would be sent twice. One
+            // more round is most often the last: it finds nothing.
+            if has_woken {
+                break;
+            }
+            has_woken = wakes;
         }
         cx.waker().wake_by_ref();
         Poll::Pending
