@@ -9,11 +9,13 @@ use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 #[cfg(test)]
 mod tests;
@@ -270,7 +272,7 @@ struct Offload {
 
 impl Offload {
     /// Asks the kernel what it supports.
-    fn probe(io: &tokio::net::UdpSocket) -> io::Result<UdpSocketState> {
+    fn probe(io: &UdpSocket) -> io::Result<UdpSocketState> {
         let state = UdpSocketState::new(UdpSockRef::from(io))?;
         // quinn-udp 0.6.3 requests timestamps but reserves only 96 bytes for control messages. With
         // a merged batch's size and the destination address, no room is left for the ECN field,
@@ -291,7 +293,12 @@ impl Offload {
 /// A bound UDP socket.
 #[derive(Debug)]
 pub struct Socket {
-    io: tokio::net::UdpSocket,
+    /// Registered for reading alone: otherwise the kernel would wake a thread for each datagram
+    /// sent, as soon as it has left and its room is free again.
+    io: AsyncFd<UdpSocket>,
+    /// Registered for writing while the send buffer is full. The same socket by another name, since
+    /// each name can be registered once.
+    full: Mutex<Option<AsyncFd<OwnedFd>>>,
     offload: RwLock<Offload>,
     local: SocketAddr,
     device: Option<String>,
@@ -325,7 +332,7 @@ impl Socket {
         };
         let mut group = vec![first];
         if count > 1 {
-            socket2::SockRef::from(&group[0].io).set_reuse_port(true)?;
+            socket2::SockRef::from(group[0].io.get_ref()).set_reuse_port(true)?;
         }
         for _ in 1..count {
             group.push(Self::bind_to(&config, true)?);
@@ -360,14 +367,15 @@ impl Socket {
         let _ = socket.set_recv_buffer_size(config.recv_buffer);
         let _ = socket.set_send_buffer_size(config.send_buffer);
         socket.set_nonblocking(true)?;
-        let io = tokio::net::UdpSocket::from_std(socket.into())?;
+        let socket = UdpSocket::from(socket);
         let offload = Offload {
-            state: Offload::probe(&io)?,
+            state: Offload::probe(&socket)?,
             refused: None,
         };
-        let local = io.local_addr()?;
+        let local = socket.local_addr()?;
         Ok(Self {
-            io,
+            io: registered(socket, Interest::READABLE)?,
+            full: Mutex::new(None),
             offload: RwLock::new(offload),
             local,
             device: config.device.clone(),
@@ -412,7 +420,7 @@ impl Socket {
             return Some(bound.to_canonical());
         }
         let device = self.device.as_deref();
-        let mark = socket2::SockRef::from(&self.io).mark().ok();
+        let mark = socket2::SockRef::from(self.io.get_ref()).mark().ok();
         let is_device = self.binding == Binding::Device;
         routed_from(remote, device.filter(|_| is_device), mark)
     }
@@ -425,8 +433,8 @@ impl Socket {
     pub fn poll_recv(&self, cx: &mut Context<'_>, batch: &mut RecvBatch) -> Poll<io::Result<()>> {
         batch.count = 0;
         loop {
-            ready!(self.io.poll_recv_ready(cx))?;
-            let result = self.io.try_io(Interest::READABLE, || self.recv_now(batch));
+            let _ = ready!(self.io.poll_read_ready(cx))?;
+            let result = self.io.try_io(Interest::READABLE, |_| self.recv_now(batch));
             match result {
                 Ok(count) => {
                     batch.count = count;
@@ -459,10 +467,11 @@ impl Socket {
             rest = tail;
             IoSliceMut::new(message)
         });
-        let count =
-            self.offload()
-                .state
-                .recv(UdpSockRef::from(&self.io), &mut slices, &mut batch.meta)?;
+        let count = self.offload().state.recv(
+            UdpSockRef::from(self.io.get_ref()),
+            &mut slices,
+            &mut batch.meta,
+        )?;
         if !self.report_local {
             batch.meta[..count]
                 .iter_mut()
@@ -471,13 +480,34 @@ impl Socket {
         Ok(count)
     }
 
-    /// Waits until the send buffer has room.
+    /// Waits until the send buffer has room, if it was found full.
     ///
     /// # Errors
     ///
     /// The runtime is shutting down.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.io.poll_send_ready(cx)
+        match &*self.full() {
+            Some(waiting) => waiting.poll_write_ready(cx).map_ok(drop),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn full(&self) -> MutexGuard<'_, Option<AsyncFd<OwnedFd>>> {
+        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends after the send buffer was found full, through the runtime, so that it will report when
+    /// there is room.
+    fn send_when_full(&self, send: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut full = self.full();
+        let waiting = match &mut *full {
+            Some(waiting) => waiting,
+            none => {
+                let name = self.io.get_ref().as_fd().try_clone_to_owned()?;
+                none.insert(registered(name, Interest::WRITABLE)?)
+            }
+        };
+        waiting.try_io(Interest::WRITABLE, |_| send())
     }
 
     /// Sends without waiting. On an error, the count says how many bytes of `contents` were sent.
@@ -529,7 +559,7 @@ impl Socket {
     /// Discards what quinn-udp concluded from a failed send: otherwise it would stop using GSO and
     /// ECN for the lifetime of the socket, whatever the reason was.
     fn probe_again(&self) {
-        if let Ok(state) = Offload::probe(&self.io) {
+        if let Ok(state) = Offload::probe(self.io.get_ref()) {
             self.offload_mut(|offload| offload.state = state);
         }
     }
@@ -551,14 +581,15 @@ impl Socket {
             let offload = self.offload();
             offload
                 .state
-                .try_send(UdpSockRef::from(&self.io), &transmit)
+                .try_send(UdpSockRef::from(self.io.get_ref()), &transmit)
         };
         let result = match send() {
-            // Try again through the runtime, so that it will report when there is room.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.io.try_io(Interest::WRITABLE, send)
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.send_when_full(send),
+            result => {
+                // There is room: nobody has to be told.
+                *self.full() = None;
+                result
             }
-            result => result,
         };
         result.map_err(|error| {
             let error = SendError::classify(error);
@@ -578,6 +609,15 @@ impl Socket {
             other => other,
         }
     }
+}
+
+/// A descriptor of which the runtime tells what it is ready for.
+fn registered<T: AsRawFd>(descriptor: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+    #[allow(
+        deprecated,
+        reason = "sound where the descriptor stays the same and open, as that of a socket does"
+    )]
+    AsyncFd::with_interest(descriptor, interest)
 }
 
 fn bind_device(socket: &socket2::Socket, device: &str) -> io::Result<Binding> {
