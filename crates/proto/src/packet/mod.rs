@@ -232,7 +232,6 @@ impl<'a> Packet<'a> {
             takes_mark: level.is_data() && kind != Kind::BehindHandshake,
             ack_eliciting,
             in_flight: ack_eliciting || padded,
-            is_copy: kind == Kind::Copy,
             is_mtu_probe: kind == Kind::MtuProbe,
             awaits,
             frames,

@@ -34,7 +34,6 @@ pub(crate) struct Leaving {
     pub(crate) ack_eliciting: bool,
     /// It counts as in flight.
     pub(crate) in_flight: bool,
-    pub(crate) is_copy: bool,
     pub(crate) is_mtu_probe: bool,
     pub(crate) awaits: Sent,
     pub(crate) frames: SentFrames,
@@ -132,7 +131,6 @@ impl Path {
             size: packet.size as u16,
             ack_eliciting: packet.ack_eliciting,
             in_flight: packet.in_flight,
-            is_copy: packet.is_copy,
             is_mtu_probe: packet.is_mtu_probe,
             ecn_marked,
             tuple_generation: route.generation,
@@ -158,7 +156,6 @@ impl Path {
             size: packet.size as u16,
             ack_eliciting: false,
             in_flight: false,
-            is_copy: false,
             is_mtu_probe: false,
             ecn_marked: false,
             tuple_generation: NO_ROUTE,

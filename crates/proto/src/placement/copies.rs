@@ -9,6 +9,7 @@ use anabranch_wire::PathId;
 
 impl Placement {
     /// The oldest packet in flight elsewhere with data of a class that is not under way on `path`.
+    /// It may be a copy itself: what `path` lost may be left on the slowest path alone.
     pub(crate) fn oldest_copy(
         &mut self,
         path: PathId,
@@ -42,9 +43,8 @@ fn oldest(
         }
         let find = |from| {
             let mut packets = other.space().unacked_from(from);
-            let (pn, packet) = packets.find(|(_, packet)| {
-                !packet.is_copy && packet.ack_eliciting && packet.frames.iter().any(is_one)
-            })?;
+            let (pn, packet) = packets
+                .find(|(_, packet)| packet.ack_eliciting && packet.frames.iter().any(is_one))?;
             Some(Original {
                 sent: packet.time_sent,
                 path: id,

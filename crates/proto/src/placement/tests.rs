@@ -200,7 +200,6 @@ impl World {
             takes_mark: true,
             ack_eliciting: true,
             in_flight: true,
-            is_copy: false,
             is_mtu_probe: false,
             awaits: Sent::Awaited,
             frames,
@@ -536,6 +535,27 @@ fn a_copy_names_its_original_and_is_made_once() {
     assert_eq!((path, original.path), (B, A));
     world.carry(Job::data(path, copy));
     assert_eq!(world.decide(), None, "all that A carries is on B too");
+}
+
+#[test]
+fn what_a_path_lost_it_may_copy_although_only_a_copy_is_under_way() {
+    let mut world = World::plain(1000, Decision::Send(A));
+    let job = world.decide().unwrap();
+    world.carry(job);
+    let sent = world.paths.path(A).unwrap().space().iter_unacked().next();
+    let frame = sent.unwrap().1.frames[0];
+    world.say(Decision::Copy(B));
+    let job = world.decide().unwrap();
+    world.carry(job);
+    world.say(Decision::Copy(A));
+    assert_eq!(world.decide(), None, "it is under way on A");
+    world.streams.on_lost(&frame, A);
+    world.placement.on_lost(A, 1000);
+    let (path, copy) = load(world.decide());
+    let Load::Copy(original) = copy else {
+        panic!("{copy:?}")
+    };
+    assert_eq!((path, original.path), (A, B));
 }
 
 #[test]

@@ -85,7 +85,6 @@ mod tests {
             size,
             ack_eliciting: true,
             in_flight: true,
-            is_copy: false,
             is_mtu_probe: false,
             ecn_marked: false,
             tuple_generation: 0,

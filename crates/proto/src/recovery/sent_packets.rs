@@ -31,8 +31,6 @@ pub struct SentPacket {
     /// Whether it counts towards bytes in flight (RFC 9002, section 2). False in a packet that is
     /// acknowledged after it was declared lost: its bytes left the count before.
     pub in_flight: bool,
-    /// Whether all its stream data was a copy of data another packet carries.
-    pub is_copy: bool,
     /// Whether it probes for a larger datagram size; its loss is no sign of congestion.
     pub is_mtu_probe: bool,
     /// Whether it left with an ECN-capable codepoint.

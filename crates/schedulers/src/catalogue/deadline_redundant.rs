@@ -9,8 +9,9 @@
 //!
 //! *Reinjection*: after `max(low, min(hard, factor * RTT))` with the lowest RTT of all paths, as in
 //! alibaba's `xqc_reinj_deadline.c` (its code, not its header comment, gives the defaults). No data
-//! is reinjected twice. XLINK lets reinjection run only while the player's buffer is low; a sender
-//! learns of that by the priority the application gives its streams (`gate`).
+//! is reinjected twice, but what its first path lost may go there once more. XLINK lets reinjection
+//! run only while the player's buffer is low; a sender learns of that by the priority the
+//! application gives its streams (`gate`).
 
 use crate::toolkit::Budget;
 use crate::toolkit::units::{micros, packet};

@@ -13,7 +13,6 @@ pub(in crate::recovery) fn packet(time_sent: Instant) -> SentPacket {
         size: 1200,
         ack_eliciting: true,
         in_flight: true,
-        is_copy: false,
         is_mtu_probe: false,
         ecn_marked: true,
         tuple_generation: 0,
