@@ -13,7 +13,7 @@ fn port(address: &str) -> u16 {
 }
 
 /// A class of what goes to this port.
-fn class(name: &str, target: &str, wait: u64) -> Class {
+pub(super) fn class(name: &str, target: &str, wait: u64) -> Class {
     let port = port(target);
     Class {
         name: name.into(),
