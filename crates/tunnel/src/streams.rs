@@ -8,7 +8,8 @@ use anabranch_proto::streams::Limits;
 /// Streams of one client at a time, each a TCP connection or another request.
 const MOST: u64 = 4096;
 
-/// Unread bytes of one stream at first. It grows where somebody reads fast.
+/// Unread bytes of one stream at first. It grows where somebody reads fast, and where much comes
+/// behind a gap.
 const WINDOW: u64 = 256 << 10;
 
 /// Bytes of one stream that may wait at a node at first. It grows with the bytes in flight.

@@ -27,6 +27,16 @@ const TIGHT_RTTS: u64 = 2;
 const SHRINK_AFTER: Duration = Duration::from_secs(1);
 const SHRINK_RTTS: u32 = 8;
 
+/// A window is widened to this many times the bytes that wait in it behind gaps. Reading stands
+/// still meanwhile and does not show how fast data comes. A sender in slow start sends twice as
+/// much in the next RTT, and twice again in the RTT until it learns of new credit. What is missing
+/// is not counted: it may never come.
+const HELD_TIMES: u64 = 4;
+
+/// Beyond its first size, gaps widen a window to this many times what was read in all. A slow path
+/// that holds up a fast one delivers little meanwhile.
+const EARNED_TIMES: u64 = 32;
+
 /// What window sizes are tuned by.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tuning {
@@ -51,6 +61,8 @@ pub(super) struct Grant {
     update: CreditUpdate,
     /// Bytes the application read or will never read.
     consumed: u64,
+    /// Bytes the application read.
+    read: u64,
     /// The limit the peer was told.
     advertised: u64,
     /// When the part of the window that is being measured began to be consumed.
@@ -71,6 +83,7 @@ impl Grant {
             min_window: window,
             max_window: max_window.max(window),
             consumed: 0,
+            read: 0,
             advertised: window,
             measured_since: now,
             measured_from: 0,
@@ -98,10 +111,29 @@ impl Grant {
         self.window = self.window.max(window.min(self.max_window));
     }
 
+    /// `held` bytes wait behind gaps: makes the window [`HELD_TIMES`] as large, or `least` if that
+    /// is more, but not beyond `most`, nor beyond what was earned by what was read
+    /// ([`EARNED_TIMES`]). So a peer of whom nothing is read gains nothing by leaving gaps.
+    pub(super) fn on_held(&mut self, held: u64, least: u64, most: u64) {
+        let earned = self.read.saturating_mul(EARNED_TIMES);
+        let most = most.min(self.min_window.saturating_add(earned));
+        self.widen(held.saturating_mul(HELD_TIMES).max(least).min(most));
+    }
+
+    /// Whether `held` bytes behind gaps are so many that the window should grow.
+    pub(super) fn is_filled_by(&self, held: u64) -> bool {
+        held > self.window / HELD_TIMES && self.can_grow()
+    }
+
+    pub(super) fn can_grow(&self) -> bool {
+        self.window < self.max_window
+    }
+
     /// The application read `bytes`. Where that was fast enough, a window in full use doubles, up
     /// to `most`.
     pub(super) fn on_read(&mut self, bytes: u64, most: u64, tuning: Tuning) {
         self.consumed += bytes;
+        self.read += bytes;
         self.tune(most, tuning);
     }
 
@@ -316,10 +348,19 @@ impl Inbound {
         limit.saturating_sub(first)
     }
 
+    /// Whether `held` bytes behind gaps are so many that the window should grow.
+    pub(super) fn is_filled_by(&self, held: u64) -> bool {
+        self.grant.is_filled_by(held)
+    }
+
+    /// `held` bytes of all streams wait behind gaps, those of a stream with this window among them.
+    pub(super) fn on_held(&mut self, held: u64, window: u64) {
+        self.grant.on_held(held, with_room_for(window), u64::MAX);
+    }
+
     /// The application read `bytes` of a stream with this window.
     pub(super) fn on_read(&mut self, bytes: u64, window: u64, tuning: Tuning) {
-        // One stream alone must be able to use its window.
-        self.grant.widen(window.saturating_add(window / 2));
+        self.grant.widen(with_room_for(window));
         self.grant.on_read(bytes, u64::MAX, tuning);
         self.settle();
     }
@@ -377,6 +418,11 @@ impl Inbound {
         };
         limit.min(consumed.saturating_add(allowed))
     }
+}
+
+/// The window of a connection in which a stream alone can use its own window.
+fn with_room_for(window: u64) -> u64 {
+    window.saturating_add(window / 2)
 }
 
 /// Credit the peer grants on the connection.

@@ -55,12 +55,40 @@ impl Streams {
             recv.wants_read = false;
             self.events.push_back(StreamEvent::Readable { id });
         }
-        let is_done = recv.is_done();
+        let (is_done, is_held_up) = (recv.is_done(), recv.is_held_up());
         self.release(arrival.discarded);
         if is_done {
             self.close_recv(id);
+        } else if is_held_up {
+            self.widen_behind_gaps(id);
         }
         Ok(arrival.inserted.fresh > 0)
+    }
+
+    /// A gap holds up the reader of a stream: its window and the connection's grow with what waits
+    /// behind gaps, unless others need the memory.
+    pub(super) fn widen_behind_gaps(&mut self, id: StreamId) {
+        let held = self.stats.buffered_out_of_order;
+        let Some(stream) = self.live.get_mut(&id) else {
+            return;
+        };
+        let Some(recv) = &mut stream.recv else {
+            return;
+        };
+        let is_short = recv.wants_credit() && recv.grant.is_filled_by(recv.out_of_order());
+        if !(is_short || self.inbound.is_filled_by(held)) || self.inbound.is_tight() {
+            return;
+        }
+        if is_short {
+            let most = self.inbound.most_of_stream();
+            recv.grant.on_held(recv.out_of_order(), 0, most);
+            if recv.grant.is_due() {
+                stream.control.max_data = true;
+                self.control.enqueue(id, &mut stream.control);
+            }
+        }
+        self.inbound.on_held(held, recv.grant.window());
+        self.control.max_data |= self.inbound.is_due();
     }
 
     /// `RESET_STREAM`.

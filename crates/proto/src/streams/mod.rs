@@ -545,10 +545,14 @@ impl Streams {
                     stream.control.max_data = true;
                     self.control.enqueue(id, &mut stream.control);
                 }
+                let is_held_up = recv.is_held_up();
                 let length = bytes.len() as u64;
                 self.stats.bytes_delivered += length;
                 self.inbound.on_read(length, window, tuning);
                 self.control.max_data |= self.inbound.is_due();
+                if is_held_up {
+                    self.widen_behind_gaps(id);
+                }
                 Ok(Some(bytes))
             }
             Read::End => {

@@ -15,6 +15,10 @@ use crate::error::TransportError;
 use anabranch_wire::TransportErrorCode;
 use bytes::Bytes;
 
+/// An application that leaves up to this part of the window unread keeps up with what arrives: more
+/// comes between the event that tells of data and its read.
+const KEEPS_UP_PART: u64 = 8;
+
 #[derive(Debug)]
 pub(super) struct Recv {
     buf: Reassembly,
@@ -240,6 +244,15 @@ impl Recv {
             State::Stopped { code } if self.final_size.is_none() => Some(code),
             _ => None,
         }
+    }
+
+    /// Whether a gap keeps the application from reading. An application that is slow still has
+    /// data to read before the gap. A window that cannot grow was meant to be as it is.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.out_of_order() > 0
+            && self.state == State::Receiving
+            && self.grant.can_grow()
+            && self.buf.ready() - self.buf.start() <= self.grant.window() / KEEPS_UP_PART
     }
 
     /// Bytes that wait behind a gap.

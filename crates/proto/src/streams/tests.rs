@@ -12,6 +12,7 @@ use anabranch_wire::{PathId, TransportErrorCode};
 mod buffers;
 mod channel;
 mod classes;
+mod gaps;
 mod order;
 mod repair;
 mod view;

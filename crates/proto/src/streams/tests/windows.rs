@@ -64,6 +64,13 @@ impl Pipe {
             .set_tuning(Duration::from_millis(10), self.now);
     }
 
+    /// Sends 100 bytes in a packet that is lost and never sent again: all later bytes of the stream
+    /// wait behind the gap.
+    fn lose(&mut self) {
+        let _ = self.sender.write(self.id, &mut Bytes::from(vec![0; 100]));
+        packet(&mut self.sender, A, 1200);
+    }
+
     /// A round trip in which all that the peer may send is read.
     fn pump(&mut self) {
         self.pass(10);
@@ -287,6 +294,7 @@ fn a_peer_that_stopped_for_lack_of_room_is_told_of_it_though_nothing_is_read() {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Send(usize),
+    Lose,
     Read(usize),
     Pump,
     Pass(u64),
@@ -300,6 +308,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (1..30_000_usize).prop_map(Step::Send),
+        1 => Just(Step::Lose),
         2 => (1..30_000_usize).prop_map(Step::Read),
         4 => Just(Step::Pump),
         2 => (0..3000_u64).prop_map(Step::Pass),
@@ -315,6 +324,7 @@ impl Pipe {
     fn take(&mut self, step: Step, budget: &ReceiveBudget) {
         match step {
             Step::Send(bytes) => self.send(bytes),
+            Step::Lose => self.lose(),
             Step::Read(max) => {
                 let _ = self.receiver.read(self.id, max);
             }
