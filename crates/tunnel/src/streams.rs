@@ -8,8 +8,7 @@ use anabranch_proto::streams::Limits;
 /// Streams of one client at a time, each a TCP connection or another request.
 const MOST: u64 = 4096;
 
-/// Unread bytes of one stream at first. It grows where somebody reads fast, and where much comes
-/// behind a gap.
+/// Unread bytes of one stream at first. It grows where somebody reads fast.
 const WINDOW: u64 = 256 << 10;
 
 /// Bytes of one stream that may wait at a node at first. It grows with the bytes in flight.
@@ -24,5 +23,6 @@ pub fn suit(limits: &mut Limits) {
     limits.max_streams_bidi = MOST;
     limits.stream_receive_window = WINDOW;
     limits.stream_unsent = WAITING;
+    limits.widen_behind_gaps = false;
     limits.receive_reserve = RESERVE;
 }

@@ -68,6 +68,9 @@ impl Streams {
     /// A gap holds up the reader of a stream: its window and the connection's grow with what waits
     /// behind gaps, unless others need the memory.
     pub(super) fn widen_behind_gaps(&mut self, id: StreamId) {
+        if !self.limits.widen_behind_gaps {
+            return;
+        }
         let held = self.stats.buffered_out_of_order;
         let Some(stream) = self.live.get_mut(&id) else {
             return;

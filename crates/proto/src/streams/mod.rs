@@ -62,6 +62,8 @@ pub struct Limits {
     pub stream_receive_window: u64,
     /// What the receive window of one stream may grow to.
     pub max_stream_receive_window: u64,
+    /// Whether windows grow with what waits behind gaps, too, and not only with what is read.
+    pub widen_behind_gaps: bool,
     /// Written and unacknowledged bytes of all streams together.
     pub send_buffer: u64,
     /// Bytes of one stream that may wait to be sent for the first time; more where more is under
@@ -98,6 +100,7 @@ impl Default for Limits {
             receive_reserve: 0,
             stream_receive_window: 2 * MIB,
             max_stream_receive_window: 32 * MIB,
+            widen_behind_gaps: true,
             send_buffer: 16 * MIB,
             stream_unsent: u64::MAX,
             max_streams_bidi: 128,

@@ -170,8 +170,7 @@ fn a_redundant_class_survives_the_loss_of_a_path_without_a_gap() {
 #[test]
 fn a_class_protects_a_call_from_a_download_in_the_same_tunnel() {
     let (scenario, _) = VOICE.split_once("[sweep]").unwrap();
-    // How many are harmed is chance. Without copies it is 3.1 times as many, over 200 runs; over 45
-    // it is 2.2 to 4.5 times in nine of ten cases.
+    // How many are harmed is chance: of three runs some ten, more or less.
     let unhurt = |class: &str| {
         let text = scenario.replace("{ like = \"voice\" }", class) + "[repeat]\nruns = 45\n";
         let document = Document::parse("voice.toml", &text).unwrap();
@@ -191,7 +190,7 @@ fn a_class_protects_a_call_from_a_download_in_the_same_tunnel() {
     let plain = unhurt("\"bulk\"");
     let redundant = unhurt("{ like = \"voice\", steering = \"redundant\" }");
     assert!(plain.0 > 100, "{plain:?}, {redundant:?}");
-    assert!(redundant.0 * 2 < plain.0, "{plain:?}, {redundant:?}");
+    assert!(redundant.0 * 3 < plain.0, "{plain:?}, {redundant:?}");
     // What has an order goes where it arrives first anyway.
     assert!(redundant.1 < 1.02 * plain.1, "{plain:?}, {redundant:?}");
 }
