@@ -214,14 +214,22 @@ impl Identity {
     pub(crate) fn announced(&self, config: &TransportConfig) -> TransportParameters {
         // After a Retry the ID that the client invented is not kept here.
         let known = self.side.is_server() && self.retry_scid.is_none();
+        let path_limit = self.announced_path_limit(config.max_paths);
         TransportParameters {
             original_dcid: known.then_some(self.original_dcid),
             initial_source_cid: Some(self.handshake_scid),
             retry_source_cid: self.retry_scid.filter(|_| self.side.is_server()),
-            initial_max_path_id: self.announced_path_limit(config.max_paths),
+            initial_max_path_id: path_limit,
+            handshake_by_any_path: reads_handshake_by_any_path(self.side, path_limit),
             ..config.parameters()
         }
     }
+}
+
+/// Whether an endpoint with this limit announces `handshake_by_any_path`: a server that allows
+/// further paths.
+pub(crate) fn reads_handshake_by_any_path(side: Side, path_limit: Option<PathId>) -> bool {
+    side.is_server() && path_limit > Some(PathId::ZERO)
 }
 
 /// What goes into `initial_max_path_id`: nothing if the extension is off, or if a server learns

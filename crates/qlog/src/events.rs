@@ -506,6 +506,9 @@ fn write_parameters(o: &mut Object<'_>, by_peer: bool, params: &TransportParamet
     if let Some(delay) = params.min_ack_delay_us {
         o.number("min_ack_delay", delay);
     }
+    if params.handshake_by_any_path {
+        o.flag("handshake_by_any_path", true);
+    }
 }
 
 fn write_end(o: &mut Object<'_>, error: &ConnectionError) {

@@ -13,7 +13,7 @@ use crate::{MIN_DATAGRAM_SIZE, varint};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
-/// Parameter IDs, as registered with IANA.
+/// Parameter IDs, as registered with IANA, but for the last.
 mod id {
     pub(super) const ORIGINAL_DCID: u64 = 0x00;
     pub(super) const MAX_IDLE_TIMEOUT: u64 = 0x01;
@@ -37,6 +37,8 @@ mod id {
     pub(super) const GREASE_QUIC_BIT: u64 = 0x2ab2;
     pub(super) const ENABLE_TIMESTAMP: u64 = 0x7158;
     pub(super) const MIN_ACK_DELAY: u64 = 0xff04_de1b;
+    /// Not registered: chosen so that nobody else has it (RFC 9000, section 22.1.2).
+    pub(super) const HANDSHAKE_BY_ANY_PATH: u64 = 0x216e_6162;
 }
 
 /// Where a server wants to be contacted after the handshake (RFC 9000, section 18.2).
@@ -144,6 +146,9 @@ pub struct TransportParameters {
     pub min_ack_delay_us: Option<u64>,
     /// What the sender of the parameter does with timestamps; `None` without the extension.
     pub enable_timestamp: Option<Timestamps>,
+    /// Whether Handshake packets are read wherever they come from, so that a client may repeat them
+    /// by further paths when the first one fails. Servers only; peers of other makes skip it.
+    pub handshake_by_any_path: bool,
 }
 
 impl Default for TransportParameters {
@@ -172,6 +177,7 @@ impl Default for TransportParameters {
             initial_max_path_id: None,
             min_ack_delay_us: None,
             enable_timestamp: None,
+            handshake_by_any_path: false,
         }
     }
 }
@@ -235,6 +241,7 @@ pub const fn name(parameter: u64) -> &'static str {
         id::GREASE_QUIC_BIT => "grease_quic_bit",
         id::ENABLE_TIMESTAMP => "enable_timestamp",
         id::MIN_ACK_DELAY => "min_ack_delay",
+        id::HANDSHAKE_BY_ANY_PATH => "handshake_by_any_path",
         _ => "unknown",
     }
 }
@@ -339,6 +346,9 @@ impl TransportParameters {
         if let Some(preferred) = &self.preferred_address {
             preferred.encode(out);
         }
+        if self.handshake_by_any_path {
+            put_bytes(out, id::HANDSHAKE_BY_ANY_PATH, &[]);
+        }
     }
 
     /// Reads the parameters that `sender` sent.
@@ -434,6 +444,7 @@ impl TransportParameters {
             }
             id::MIN_ACK_DELAY => self.min_ack_delay_us = Some(integer(value)?),
             id::ENABLE_TIMESTAMP => self.enable_timestamp = Some(Timestamps::decode(value)?),
+            id::HANDSHAKE_BY_ANY_PATH => self.handshake_by_any_path = flag(value)?,
             _ => {}
         }
         Ok(())
@@ -500,7 +511,11 @@ impl PreferredAddress {
 const fn is_server_only(parameter: u64) -> bool {
     matches!(
         parameter,
-        id::ORIGINAL_DCID | id::RESET_TOKEN | id::PREFERRED_ADDRESS | id::RETRY_SOURCE_CID
+        id::ORIGINAL_DCID
+            | id::RESET_TOKEN
+            | id::PREFERRED_ADDRESS
+            | id::RETRY_SOURCE_CID
+            | id::HANDSHAKE_BY_ANY_PATH
     )
 }
 

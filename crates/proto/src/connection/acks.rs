@@ -74,7 +74,9 @@ impl Connection {
         if level == Level::OneRtt {
             self.handshake.on_acked(target, newly.pn);
         }
-        let sample = newly.ack_eliciting && newly.is_largest_ever;
+        // What left by several paths tells the RTT of none.
+        let sample =
+            newly.ack_eliciting && newly.is_largest_ever && !self.leaves_by_all_paths(level);
         let delay = self.ack_delay(level, ack.delay);
         let max_ack_delay = self.peer_max_ack_delay();
         let Some((path, is_open)) = self.paths.known_mut(target) else {

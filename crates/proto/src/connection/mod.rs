@@ -14,6 +14,7 @@ mod control;
 mod dispatch;
 mod early_data;
 mod establish;
+mod flights;
 mod migrate;
 mod observe;
 mod one_way;

@@ -21,7 +21,6 @@
 use super::Connection;
 use crate::error::ConnectionError;
 use crate::handshake::Level;
-use crate::handshake::flights::LEVELS;
 use crate::idle;
 use crate::path::PathSet;
 use crate::path::manager::{Common, Slot};
@@ -136,25 +135,6 @@ impl Connection {
             }
         }
         self.discard_closed_paths(now);
-    }
-
-    fn handle_flights_timeout(&mut self, now: Instant) {
-        for level in LEVELS {
-            if self.flights.has_lost(now, level) {
-                self.detect_lost(now, level, PathId::ZERO);
-            }
-        }
-        let Some(path) = self.paths.path(PathId::ZERO) else {
-            return;
-        };
-        if let Some((level, missed)) = self.flights.probe(now, &self.handshake, path) {
-            for frame in missed {
-                self.on_frame_lost(level, PathId::ZERO, &frame);
-            }
-            if let Some(path) = self.paths.path_mut(PathId::ZERO) {
-                path.on_handshake_probe(now);
-            }
-        }
     }
 
     fn handle_path_timeout(&mut self, now: Instant, id: PathId) {

@@ -4,7 +4,6 @@ use super::Connection;
 use crate::config::CreditReturn;
 use crate::datagram::Transmit;
 use crate::event::Observation;
-use crate::handshake::flights::LEVELS;
 use crate::handshake::{Handshake, Level};
 use crate::packet::{Kind, MIN_USEFUL_ROOM, Packet, SizeRule, Via};
 use crate::path::manager::Slot;
@@ -19,10 +18,6 @@ use smallvec::{SmallVec, smallvec};
 /// Acknowledgement-only packets in a row after which one asks to be acknowledged itself, so that
 /// the ranges it reports need not be repeated for ever (RFC 9000, section 13.2.4).
 const ACKS_BEFORE_PING: u32 = 32;
-
-/// Bytes that a datagram with packets of the handshake has to have left for connection IDs to go
-/// along: those of two paths, with the header of their packet.
-const ROOM_FOR_CIDS: usize = 128;
 
 impl Connection {
     /// Appends the next datagrams for one route to `buf`: up to `max_segments` of equal size.
@@ -60,72 +55,6 @@ impl Connection {
     pub(super) fn may_send_one_rtt(&self) -> bool {
         self.handshake.has_keys(Level::OneRtt)
             && (self.identity.side().is_server() || self.handshake.is_complete())
-    }
-
-    /// Initial and Handshake packets, coalesced into one datagram. Behind the last of them there
-    /// may be room for connection IDs of further paths.
-    fn transmit_handshake(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if self.flights.are_over() {
-            return None;
-        }
-        let path = self.paths.path(PathId::ZERO)?;
-        let wanted = self.flights.wanted(now, &self.handshake, path);
-        let last = *wanted.last()?;
-        let route = path.route();
-        let (tuple, size) = (route.tuple(), route.sendable_datagram_size() as usize);
-        let start = buf.len();
-        let mut must_fill = false;
-        for level in wanted {
-            let Some(mut packet) = self.begin_packet(level, PathId::ZERO, buf, start + size) else {
-                continue;
-            };
-            self.flights.write(now, &mut packet, &mut self.handshake);
-            // RFC 9000, section 14.1: datagrams with Initial packets are full size where that helps
-            // validating the path.
-            must_fill |= level == Level::Initial
-                && (packet.is_ack_eliciting() || self.identity.side().is_client());
-            let is_followed = level == last && self.are_cids_to_follow(level, packet.room());
-            let fill = must_fill && level == last && size >= MIN_DATAGRAM_SIZE;
-            let rule = if fill {
-                SizeRule::AtLeast(start + MIN_DATAGRAM_SIZE)
-            } else {
-                SizeRule::AsIs
-            };
-            let own = if is_followed { SizeRule::AsIs } else { rule };
-            self.finish_packet(now, packet, own);
-            self.on_level_sent(now, level);
-            if is_followed {
-                self.transmit_cids(now, buf, start + size, rule);
-            }
-        }
-        let length = buf.len() - start;
-        // Not marked: a route that drops marks costs no handshake, and counts are kept per packet
-        // number space, of which only one can be checked: that of 1-RTT packets, which lasts.
-        (length > 0).then_some(Transmit::single(tuple, length))
-    }
-
-    /// Writes the packet with connection IDs behind those of the handshake.
-    fn transmit_cids(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize, rule: SizeRule) {
-        if let Some(mut packet) = self.begin_packet(Level::OneRtt, PathId::ZERO, buf, end) {
-            packet.set_kind(Kind::BehindHandshake);
-            self.write_control(&mut packet);
-            self.finish_packet(now, packet, rule);
-        }
-    }
-
-    /// Whether connection IDs of further paths go behind a packet of the handshake that leaves so
-    /// much room in its datagram: with them the peer can use them as soon as it has read it.
-    fn are_cids_to_follow(&self, level: Level, room: usize) -> bool {
-        level == Level::Handshake
-            && room >= ROOM_FOR_CIDS
-            && self.paths.owes_frames()
-            && self.multipath_active()
-            && !self.handshake_waits()
-    }
-
-    /// Whether bytes of the handshake itself are still to be sent.
-    pub(super) fn handshake_waits(&self) -> bool {
-        LEVELS.iter().any(|level| self.handshake.has_crypto(*level))
     }
 
     /// The most urgent reason to send something on any path. In a batch only the path that `sent`
@@ -361,8 +290,8 @@ impl Connection {
         wrote
     }
 
-    /// A probe carries what is most useful to the peer; on a path that others stand in for nothing
-    /// but a PING.
+    /// A probe carries what is most useful to the peer; on a doubted path that others stand in for
+    /// nothing but a PING.
     fn write_probe(&mut self, now: Instant, packet: &mut Packet<'_>) {
         let id = packet.path();
         // A doubted path that nobody stands in for must carry what only it can.

@@ -10,7 +10,7 @@ use crate::connection::{Beginning, Connection};
 use crate::datagram::{Ecn, Transmit, Tuple};
 use crate::handshake::token::{NewToken, TokenError, TokenId, retry_integrity_tag};
 use crate::handshake::{Handshake, Level};
-use crate::identity::{Parties, announced_path_limit};
+use crate::identity::{Parties, announced_path_limit, reads_handshake_by_any_path};
 use crate::known_paths::{Ends, Recollection};
 use crate::path::manager::Routing;
 use crate::rng::Rng;
@@ -545,6 +545,7 @@ impl Endpoint {
             reset_token: Some(self.keys.reset_token(&local_cid)),
             preferred_address,
             initial_max_path_id: max_path_id,
+            handshake_by_any_path: reads_handshake_by_any_path(Side::Server, max_path_id),
             ..transport.parameters()
         };
         let mut bytes = Vec::new();

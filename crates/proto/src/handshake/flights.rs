@@ -17,6 +17,7 @@ use crate::time::{Duration, Instant};
 use anabranch_wire::frame::Form;
 use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, Side};
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 /// The levels of the handshake, in order.
@@ -36,6 +37,9 @@ pub(crate) struct Flights {
     /// Ack-eliciting packets owed to a probe time-out, per space.
     probes_owed: [u8; 2],
     pto_count: u32,
+    /// Packets that are to leave by further paths as they are: no more than those of one datagram
+    /// for each open path, as the next is written once they have left.
+    copies: VecDeque<(PathId, Box<[u8]>)>,
 }
 
 impl Flights {
@@ -44,6 +48,7 @@ impl Flights {
             spaces: [Some(Box::new(space(rng))), Some(Box::new(space(rng)))],
             probes_owed: [0; 2],
             pto_count: 0,
+            copies: VecDeque::new(),
         }
     }
 
@@ -60,6 +65,21 @@ impl Flights {
     /// Whether nothing is sent or read in them any more.
     pub(crate) fn are_over(&self) -> bool {
         self.spaces.iter().all(Option::is_none)
+    }
+
+    /// Whether a probe time-out is over since the last acknowledgement that ends its back-off.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.pto_count > 0
+    }
+
+    /// Has a packet leave by these paths as it is.
+    pub(crate) fn copy_to(&mut self, paths: impl Iterator<Item = PathId>, packet: &[u8]) {
+        self.copies.extend(paths.map(|path| (path, packet.into())));
+    }
+
+    /// The next copy of a packet, and the path it is to leave by.
+    pub(crate) fn next_copy(&mut self) -> Option<(PathId, Box<[u8]>)> {
+        self.copies.pop_front()
     }
 
     /// Whether any packet of the peer could be opened.
@@ -199,6 +219,7 @@ impl Flights {
         let mut space = self.spaces.get_mut(level as usize)?.take()?;
         self.probes_owed[level as usize] = 0;
         self.pto_count = 0;
+        self.copies = VecDeque::new();
         Some(space.take_all())
     }
 

@@ -145,8 +145,7 @@ impl Path {
     /// section 9.4), and nothing in it is repeated: it asks or answers, and the asker repeats.
     pub(crate) fn on_sent_elsewhere(&mut self, now: Instant, by_previous: bool, packet: Leaving) {
         let size = packet.size as u64;
-        self.counters.sent_packets += 1;
-        self.counters.sent_bytes += size;
+        self.count_foreign(packet.size);
         if let (true, Some(previous)) = (by_previous, &mut self.previous) {
             previous.amplification.on_sent(size);
         }
@@ -164,6 +163,12 @@ impl Path {
             frames: packet.frames,
         };
         self.remember(packet.pn, sent);
+    }
+
+    /// A packet of another path left by the route of this one.
+    pub(crate) fn count_foreign(&mut self, size: usize) {
+        self.counters.sent_packets += 1;
+        self.counters.sent_bytes += size as u64;
     }
 
     /// A packet that left is one of the path's own packet number space.

@@ -6,11 +6,14 @@
 )]
 
 use crate::pair::{MBIT, Pair, Way};
+use crate::raw::{RawPeer, Setup, new_cid, route};
 use anabranch_proto::config::TransportConfig;
-use anabranch_proto::event::{Event, PathNotice};
+use anabranch_proto::connection::PathStats;
+use anabranch_proto::event::{Event, Level, PathNotice};
 use anabranch_proto::path::PathOptions;
 use anabranch_proto::time::Instant;
-use anabranch_proto::wire::PathId;
+use anabranch_proto::wire::params::TransportParameters;
+use anabranch_proto::wire::{PathId, Side};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -157,4 +160,56 @@ fn a_path_opens_early_also_where_the_end_of_the_handshake_is_lost() {
     time_to_open(&mut pair, 1);
     let took = pair.transfer(false, 100_000, LIMIT);
     assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn a_first_path_that_dies_with_the_end_of_the_handshake_takes_nothing_along() {
+    let mut pair = just_complete([10, 50]);
+    let began = pair.now;
+    pair.ways[0].set_open(false);
+    let flow = pair.start(true, 100_000);
+    let (client, _) = time_to_open(&mut pair, 1);
+    // A probe time-out of the first path, a round trip of the other, and a bit more.
+    assert!(client < Duration::from_millis(200), "{client:?}");
+    assert!(pair.client_conn().is_confirmed());
+    let remote = |stats: Option<PathStats>| stats.expect("a path").tuple.remote;
+    let first = remote(pair.server_conn().path_stats(PathId::ZERO));
+    let second = remote(pair.server_conn().path_stats(PathId(1)));
+    assert_ne!(first, second, "path 0 stays where it is");
+    pair.finish(flow, LIMIT);
+    let took = pair.now.since(began);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// The levels of what a client sends from its second address to a server that has nothing of the
+/// end of the handshake, and announces that it reads Handshake packets from there or does not.
+fn levels_by_the_second_path(is_announced: bool) -> Vec<Level> {
+    let announced: fn(&mut TransportParameters) = |params| params.handshake_by_any_path = true;
+    let setup = Setup {
+        params: if is_announced { announced } else { |_| {} },
+        ..Setup::default()
+    };
+    let mut peer = RawPeer::server(setup).half_way();
+    peer.send_crypto_at(Level::Handshake);
+    peer.adopt(PathId(1), 0);
+    peer.frames(PathId::ZERO, &[new_cid(PathId(1), 0, 0)]);
+    let (now, second) = (peer.now, route(Side::Client, 1));
+    let client = peer.connection().expect("the client");
+    let id = client.open_path(now, second, PathOptions::default());
+    id.expect("the handshake is complete, and there is a connection ID");
+    peer.wait(Duration::from_secs(3));
+    let by_it = peer.inbox.iter().filter(|packet| packet.tuple == second);
+    by_it.map(|packet| packet.level).collect()
+}
+
+#[test]
+fn the_end_of_the_handshake_goes_by_further_paths_only_to_who_reads_it_there() {
+    let levels = levels_by_the_second_path(true);
+    assert!(levels.contains(&Level::Handshake), "{levels:?}");
+    let levels = levels_by_the_second_path(false);
+    assert!(
+        levels.contains(&Level::OneRtt),
+        "its challenges: {levels:?}"
+    );
+    assert!(!levels.contains(&Level::Handshake), "{levels:?}");
 }

@@ -122,7 +122,7 @@ fn clients_do_not_send_what_only_servers_send() {
     let preferred = "0d 2a 00000000 0000 00000000000000000000000000000000 0000 01 07 \
         000102030405060708090a0b0c0d0e0f";
     let token = "02 10 000102030405060708090a0b0c0d0e0f";
-    for text in ["00 01 07", token, preferred, "10 01 07"] {
+    for text in ["00 01 07", token, preferred, "10 01 07", "a16e6162 00"] {
         assert!(from_server(text).is_ok(), "{text}");
         let error = TransportParameters::decode(&hex(text), Side::Client).expect_err(text);
         assert_eq!(error.problem, "only servers send it");
@@ -264,6 +264,7 @@ fn parameters() -> impl Strategy<Value = TransportParameters> {
         1200..=varint::MAX,
         2..=varint::MAX,
         number(),
+        any::<bool>(),
     );
     (cids, windows, delays, optional, rest).prop_map(|(cids, windows, delays, optional, rest)| {
         TransportParameters {
@@ -289,6 +290,7 @@ fn parameters() -> impl Strategy<Value = TransportParameters> {
             max_udp_payload_size: rest.2,
             active_connection_id_limit: rest.3,
             max_datagram_frame_size: rest.4,
+            handshake_by_any_path: rest.5,
         }
     })
 }
@@ -308,6 +310,7 @@ proptest! {
             retry_source_cid: None,
             reset_token: None,
             preferred_address: None,
+            handshake_by_any_path: false,
             ..params
         };
         prop_assert_eq!(TransportParameters::decode(&bytes, Side::Client), Ok(expected));

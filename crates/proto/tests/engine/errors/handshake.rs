@@ -72,9 +72,12 @@ fn a_client_must_not_send_parameters_of_servers() {
     let reset_token = [&[0x02, 16][..], &[9; 16]].concat();
     let retry_source = [0x10, 1, 0xaa];
     let original = [0x00, 1, 0xaa];
-    for extra in [&reset_token[..], &retry_source, &original] {
+    let by_any_path = [0xa1, 0x6e, 0x61, 0x62, 0];
+    for extra in [&reset_token[..], &retry_source, &original, &by_any_path] {
         assert_refused(Side::Server, |_| {}, extra);
     }
+    let with_value = [0xa1, 0x6e, 0x61, 0x62, 1, 1];
+    assert_refused(Side::Client, |_| {}, &with_value);
 }
 
 #[test]
