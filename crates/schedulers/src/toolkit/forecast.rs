@@ -27,9 +27,42 @@ pub fn service_rate(path: &PathView) -> u64 {
 
 /// How long until `bytes` beyond what is in flight are acknowledged.
 pub fn acknowledged(path: &PathView, bytes: u64) -> u64 {
+    served(path, bytes, service_rate(path))
+}
+
+/// How long that takes at this rate.
+fn served(path: &PathView, bytes: u64, rate: u64) -> u64 {
     let ahead = path.bytes_in_flight.saturating_add(path.queued);
-    let served = time_for(ahead.saturating_add(bytes), service_rate(path));
+    let served = time_for(ahead.saturating_add(bytes), rate);
     least_rtt(path).max(served)
+}
+
+/// How long until what is in flight and `bytes` beyond are acknowledged, if nothing more follows.
+///
+/// A link with a queue in front of it is busy: what it delivers then is what it can, although the
+/// sender has no more for it. The window's rate, which counts for other such paths, would be too
+/// high where it matters: the first window may stand in the queue of a narrow link.
+pub fn emptied(path: &PathView, bytes: u64) -> u64 {
+    let rate = service_rate(path);
+    let is_slower = path.app_limited && path.delivery_rate > 0 && is_queued(path);
+    let rate = if is_slower {
+        rate.min(path.delivery_rate)
+    } else {
+        rate
+    };
+    served(path, bytes, rate)
+}
+
+/// Round trips longer than the least by more than this part of it tell of a queue.
+const QUEUE: u64 = 4;
+
+/// Whether packets wait in front of the link. The latest RTT tells that they do now, the smoothed
+/// one that it is not the peer that put an acknowledgement off: it leaves out what the peer says of
+/// that.
+fn is_queued(path: &PathView) -> bool {
+    let least = least_rtt(path);
+    let shortest = path.latest_rtt.min(path.smoothed_rtt);
+    nanos(shortest) > least.saturating_add(least / QUEUE)
 }
 
 /// How long until a packet of `bytes` that is sent now has arrived, if both ways take as long.
@@ -77,6 +110,33 @@ mod tests {
             ..unknown
         };
         assert_eq!(least_rtt(&first), 50_000_000);
+    }
+
+    #[test]
+    fn a_queue_tells_that_what_a_path_delivers_is_what_it_can_although_it_has_no_more_to_send() {
+        let with = |smoothed_ms, latest_ms| PathView {
+            smoothed_rtt: Duration::from_millis(smoothed_ms),
+            latest_rtt: Duration::from_millis(latest_ms),
+            delivery_rate: 200_000,
+            app_limited: true,
+            ..path(12_000)
+        };
+        let near = |smoothed_ms| with(smoothed_ms, 90);
+        let ms = |nanos: u64| nanos / 1_000_000;
+        assert_eq!(ms(emptied(&near(25), 0)), 25, "the window's rate");
+        assert_eq!(ms(emptied(&near(26), 0)), 60);
+        assert_eq!(ms(acknowledged(&near(26), 0)), 26, "if more follows");
+        assert_eq!(ms(emptied(&with(26, 25), 0)), 26, "it has drained");
+        let unknown = PathView {
+            delivery_rate: 0,
+            ..near(30)
+        };
+        assert_eq!(ms(emptied(&unknown, 0)), 30);
+        let paced = PathView {
+            pacing_rate: 100_000,
+            ..near(30)
+        };
+        assert_eq!(ms(emptied(&paced, 0)), 120, "the pacer lets no more go");
     }
 
     #[test]
