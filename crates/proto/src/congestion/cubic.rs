@@ -206,7 +206,7 @@ impl LossBased for Cubic {
             epoch.start = (epoch.start + idle).min(event.now);
         }
         if let Some(hystart) = &mut self.hystart {
-            hystart.observe(event.rtt.latest);
+            hystart.observe(&event.rtt);
         }
         let mut rest = self.window.on_ack(event);
         if rest > 0 && self.window.in_slow_start() {
