@@ -233,19 +233,42 @@ fn a_full_path_that_falls_silent_is_doubted_before_a_probe_time_out_is_over() {
     }
 }
 
+/// The last acknowledgement arrives after the packet left, and says nothing about it.
+#[test]
+fn what_leaves_by_a_link_that_fails_one_way_waits_for_one_time_out() {
+    for later in [2, 7, 19] {
+        let mut pair = connected(two_ways());
+        for _ in 0..40 {
+            pair.transfer(true, 1_000, LIMIT);
+            pair.run_for(ms(20));
+        }
+        let (_, pto) = estimates(&mut pair, false);
+        pair.start(true, 1_000);
+        pair.run_for(ms(later));
+        let carried = |pair: &mut Pair, id| {
+            let stats = pair.client_conn().path_stats(PathId(id));
+            stats.expect("a path").counters.fresh_bytes
+        };
+        let in_use = usize::from(carried(&mut pair, 1) > carried(&mut pair, 0));
+        pair.ways[in_use].up = false;
+        let took = pair.transfer(true, 1_000, LIMIT);
+        assert!(took < pto * 7 / 4, "{took:?} of {pto:?}, {later} ms later");
+    }
+}
+
 #[test]
 fn a_path_that_stalls_again_and_again_is_doubted_early_only_once() {
     let mut pair = connected(two_ways());
-    let flow = pair.start(true, 20_000_000);
+    let flow = pair.start(true, 60_000_000);
     pair.run_for(ms(800));
     for _ in 0..8 {
         // Longer than half a probe time-out and shorter than the whole.
         let stats = pair.client_conn().path_stats(PathId(0)).expect("a path");
         let pto = stats.smoothed_rtt + (4 * stats.rttvar).max(ms(1)) + MAX_ACK_DELAY;
-        let each_way = pto * 3 / 8;
-        pair.ways[0].delay += each_way;
+        let more = pto * 3 / 4;
+        pair.ways[0].delay += more;
         pair.run_for(ms(300));
-        pair.ways[0].delay -= each_way;
+        pair.ways[0].delay -= more;
         pair.run_for(ms(300));
     }
     let stats = pair.client_conn().path_stats(PathId(0));

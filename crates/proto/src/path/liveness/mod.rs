@@ -1,7 +1,8 @@
 //! Whether a path answers: the one state machine of silence (docs/failover.md).
 //!
 //! ```text
-//! Trusted --first PTO, silence or a dead socket, while another path answers--> Doubted
+//! Trusted --PTO (the second, if the first may be chance), silence or a dead socket,
+//!           while another path answers---------------------------------------> Doubted
 //! Doubted --anything ack-eliciting acknowledged, or a challenge answered-----> Trusted
 //! Doubted --silent for path_idle_timeout, or while data is missing-----------> abandoned
 //! ```
@@ -137,7 +138,11 @@ pub(crate) struct Liveness {
     /// When a packet was last sent whose acknowledgement is waited for: the base of the PTO.
     pto_from: Option<Instant>,
     last_pto: Option<Instant>,
+    /// When a time-out was put down to chance, since when nothing was acknowledged.
+    spared_at: Option<Instant>,
     last_ack: Option<Instant>,
+    /// When a packet of the path came last, by whichever route.
+    last_heard: Option<Instant>,
     /// When a packet was last sent or received.
     last_activity: Instant,
     /// How long the peer let the path rest before it asked, unless we asked since.
@@ -161,7 +166,9 @@ impl Liveness {
             ping_pending: false,
             pto_from: None,
             last_pto: None,
+            spared_at: None,
             last_ack: None,
+            last_heard: None,
             last_activity: now,
             peers_rest: None,
             answers_since: None,
@@ -225,6 +232,7 @@ impl Liveness {
             self.stalls.on_answer(now, now.since(heard), pto);
         }
         self.last_ack = Some(now);
+        self.spared_at = None;
         self.answers_since.get_or_insert(now);
         if self.pto_count > 0 {
             // What was asked during the silence has its full time from here on.

@@ -63,8 +63,8 @@ impl Liveness {
         self.pto_count = 0;
     }
 
-    /// When to probe (RFC 9002, section 6.2). If others answer, the first probe means doubt: a path
-    /// that answers late gets the time it takes.
+    /// When to probe (RFC 9002, section 6.2). If others answer, the first probe means doubt, unless
+    /// chance may explain it: a path that answers late gets the time it takes.
     pub(super) fn probe_deadline(&self, own: &UnderWay, around: &Surroundings) -> Option<Instant> {
         if own.loss_pending || !own.awaits {
             return None;
@@ -126,7 +126,7 @@ impl Liveness {
             return None;
         }
         let oldest = own.oldest?;
-        let heard = self.last_ack.map_or(oldest, |ack| ack.max(oldest));
+        let heard = oldest.max(self.last_ack.max(self.spared_at).unwrap_or(oldest));
         let usual = heard + self.stalls.patience(heard, own.pto);
         match own.third_oldest {
             Some(third) if !self.stalls.were_before(heard) => {
@@ -146,6 +146,18 @@ impl Liveness {
         Some(asked + MAX_PROBE_INTERVAL.max(own.pto))
     }
 
+    /// Whether a time-out may be a loss by chance: no more than two packets are under way, nothing
+    /// was put down to chance since the last acknowledgement, and since then and since they left a
+    /// packet of the path came, which thus did more than acknowledge. Who mostly receives sends
+    /// little that is acknowledged; to doubt the path for each such loss would send its
+    /// acknowledgements around by others, which may be far.
+    fn is_chance(&self, own: &UnderWay) -> bool {
+        self.is_trusted()
+            && self.spared_at.is_none()
+            && own.third_oldest.is_none()
+            && self.last_heard > own.last_sent.max(self.last_ack)
+    }
+
     #[cold]
     pub(super) fn on_pto(
         &mut self,
@@ -160,7 +172,11 @@ impl Liveness {
         self.probes_owed = if around.others_answer { 1 } else { 2 };
         verdicts.push(Verdict::Probe);
         if around.others_answer {
-            verdicts.extend(self.doubt(now, own.validated));
+            if self.is_chance(own) {
+                self.spared_at = Some(now);
+            } else {
+                verdicts.extend(self.doubt(now, own.validated));
+            }
         } else if self.is_inquiry_due(around) {
             verdicts.push(Verdict::Challenge);
         }

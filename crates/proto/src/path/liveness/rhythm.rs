@@ -34,6 +34,7 @@ impl Liveness {
             // The PING of a keep-alive is no probe that follows another.
             self.on_other_question();
         }
+        self.last_heard = Some(now);
         self.on_activity(now);
     }
 

@@ -97,6 +97,67 @@ fn asked() -> Liveness {
 mod probing {
     use super::*;
 
+    /// A time-out of a path on which `own` is under way, since when a packet came at `heard`.
+    fn timed_out(own: &UnderWay, heard: u64) -> (Liveness, Verdicts) {
+        let mut path = path();
+        path.on_heard(at(1));
+        path.on_sent(at(2), Sent::Awaited);
+        path.on_heard(at(heard));
+        let verdicts = path.on_timeout(at(22), own, &with_others());
+        (path, verdicts)
+    }
+
+    #[test]
+    fn a_path_that_is_heard_from_is_probed_and_not_doubted_for_a_late_packet() {
+        let (mut path, verdicts) = timed_out(&one(2), 3);
+        assert_eq!(verdicts.as_slice(), [Verdict::Probe]);
+        assert!(path.is_trusted());
+        path.send_probes();
+        path.on_sent(at(22), Sent::Awaited);
+        path.on_heard(at(40));
+        let next = path.deadline(&one(2), &with_others());
+        assert_eq!(next, Some((at(42), Alarm::Silence)), "one time-out more");
+        let verdicts = path.on_timeout(at(42), &one(2), &with_others());
+        assert_eq!(verdicts.as_slice(), [Verdict::Probe, Verdict::Doubt]);
+    }
+
+    #[test]
+    fn chance_is_no_excuse_where_nothing_was_heard_or_several_packets_are_late() {
+        let doubt = [Verdict::Probe, Verdict::Doubt];
+        let (_, verdicts) = timed_out(&one(2), 2);
+        assert_eq!(verdicts.as_slice(), doubt, "heard before they left");
+        let three = UnderWay {
+            third_oldest: Some(at(2)),
+            ..one(2)
+        };
+        let (_, verdicts) = timed_out(&three, 3);
+        assert_eq!(verdicts.as_slice(), doubt);
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_sent_before_is_no_excuse() {
+        let mut path = path();
+        path.on_sent(at(1), Sent::Awaited);
+        path.on_sent(at(2), Sent::Awaited);
+        path.on_heard(at(3));
+        path.on_acked(at(3), Some(at(1)), PTO);
+        let (due, _) = path.deadline(&one(2), &with_others()).expect("a time-out");
+        let verdicts = path.on_timeout(due, &one(2), &with_others());
+        assert_eq!(verdicts.as_slice(), [Verdict::Probe, Verdict::Doubt]);
+    }
+
+    #[test]
+    fn an_acknowledgement_makes_the_next_late_packet_one_of_chance_again() {
+        let (mut path, _) = timed_out(&one(2), 3);
+        path.on_acked(at(30), Some(at(2)), PTO);
+        path.send_probes();
+        path.on_sent(at(31), Sent::Awaited);
+        path.on_heard(at(32));
+        let (due, _) = path.deadline(&one(31), &with_others()).expect("a time-out");
+        let verdicts = path.on_timeout(due, &one(31), &with_others());
+        assert_eq!(verdicts.as_slice(), [Verdict::Probe]);
+    }
+
     #[test]
     fn a_packet_that_is_not_acknowledged_is_probed_after_one_pto() {
         let mut path = path();
