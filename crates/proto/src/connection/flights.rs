@@ -128,7 +128,7 @@ impl Connection {
         loop {
             let (path, packet) = self.flights.next_copy()?;
             if let Some(path) = self.paths.open_path_mut(path) {
-                path.count_foreign(packet.len());
+                path.count_elsewhere(packet.len());
                 buf.extend_from_slice(&packet);
                 return Some(Transmit::single(path.route().tuple(), packet.len()));
             }

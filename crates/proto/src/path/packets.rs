@@ -145,7 +145,7 @@ impl Path {
     /// section 9.4), and nothing in it is repeated: it asks or answers, and the asker repeats.
     pub(crate) fn on_sent_elsewhere(&mut self, now: Instant, by_previous: bool, packet: Leaving) {
         let size = packet.size as u64;
-        self.count_foreign(packet.size);
+        self.count_elsewhere(packet.size);
         if let (true, Some(previous)) = (by_previous, &mut self.previous) {
             previous.amplification.on_sent(size);
         }
@@ -165,8 +165,8 @@ impl Path {
         self.remember(packet.pn, sent);
     }
 
-    /// A packet of another path left by the route of this one.
-    pub(crate) fn count_foreign(&mut self, size: usize) {
+    /// Counts a packet that left without being on the route's account.
+    pub(crate) fn count_elsewhere(&mut self, size: usize) {
         self.counters.sent_packets += 1;
         self.counters.sent_bytes += size as u64;
     }

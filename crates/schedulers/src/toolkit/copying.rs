@@ -23,7 +23,7 @@ pub fn repeat(view: &SendView<'_>, worthwhile: impl Fn(&PathView) -> bool) -> Op
 /// packet sent here now takes. False for a path without an RTT sample, whose time is a guess.
 pub fn is_outlasted(view: &SendView<'_>, path: &PathView, longer: impl Fn(u64) -> u64) -> bool {
     let limit = longer(acknowledged(path, packet(path)));
-    let slow = |other: &PathView| other.bytes_in_flight > 0 && emptied(other, 0) > limit;
+    let slow = |other: &PathView| other.bytes_in_flight > 0 && emptied(other) > limit;
     let mut others = view.paths.iter().filter(|other| other.id != path.id);
     !path.smoothed_rtt.is_zero() && others.any(slow)
 }

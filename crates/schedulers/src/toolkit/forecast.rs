@@ -8,6 +8,9 @@ use crate::toolkit::rates::{INITIAL_RTT, assumed_window_rate, bandwidth};
 use crate::toolkit::units::{nanos, time_for};
 use anabranch_proto::sched::PathView;
 
+/// Round trips longer than the least by more than this part of it tell of a queue.
+const QUEUE: u64 = 4;
+
 /// The least round trip.
 pub fn least_rtt(path: &PathView) -> u64 {
     match (nanos(path.min_rtt), nanos(path.smoothed_rtt)) {
@@ -37,12 +40,12 @@ fn served(path: &PathView, bytes: u64, rate: u64) -> u64 {
     least_rtt(path).max(served)
 }
 
-/// How long until what is in flight and `bytes` beyond are acknowledged, if nothing more follows.
+/// How long until what is in flight is acknowledged, if nothing more follows.
 ///
 /// A link with a queue in front of it is busy: what it delivers then is what it can, although the
 /// sender has no more for it. The window's rate, which counts for other such paths, would be too
 /// high where it matters: the first window may stand in the queue of a narrow link.
-pub fn emptied(path: &PathView, bytes: u64) -> u64 {
+pub fn emptied(path: &PathView) -> u64 {
     let rate = service_rate(path);
     let is_slower = path.app_limited && path.delivery_rate > 0 && is_queued(path);
     let rate = if is_slower {
@@ -50,11 +53,8 @@ pub fn emptied(path: &PathView, bytes: u64) -> u64 {
     } else {
         rate
     };
-    served(path, bytes, rate)
+    served(path, 0, rate)
 }
-
-/// Round trips longer than the least by more than this part of it tell of a queue.
-const QUEUE: u64 = 4;
 
 /// Whether packets wait in front of the link. The latest RTT tells that they do now, the smoothed
 /// one that it is not the peer that put an acknowledgement off: it leaves out what the peer says of
@@ -123,20 +123,20 @@ mod tests {
         };
         let near = |smoothed_ms| with(smoothed_ms, 90);
         let ms = |nanos: u64| nanos / 1_000_000;
-        assert_eq!(ms(emptied(&near(25), 0)), 25, "the window's rate");
-        assert_eq!(ms(emptied(&near(26), 0)), 60);
+        assert_eq!(ms(emptied(&near(25))), 25, "the window's rate");
+        assert_eq!(ms(emptied(&near(26))), 60);
         assert_eq!(ms(acknowledged(&near(26), 0)), 26, "if more follows");
-        assert_eq!(ms(emptied(&with(26, 25), 0)), 26, "it has drained");
+        assert_eq!(ms(emptied(&with(26, 25))), 26, "it has drained");
         let unknown = PathView {
             delivery_rate: 0,
             ..near(30)
         };
-        assert_eq!(ms(emptied(&unknown, 0)), 30);
+        assert_eq!(ms(emptied(&unknown)), 30);
         let paced = PathView {
             pacing_rate: 100_000,
             ..near(30)
         };
-        assert_eq!(ms(emptied(&paced, 0)), 120, "the pacer lets no more go");
+        assert_eq!(ms(emptied(&paced)), 120, "the pacer lets no more go");
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl Liveness {
             return None;
         }
         let oldest = own.oldest?;
-        let heard = oldest.max(self.last_ack.max(self.spared_at).unwrap_or(oldest));
+        let heard = self.last_ack.max(self.spared_at);
+        let heard = heard.map_or(oldest, |heard| heard.max(oldest));
         let usual = heard + self.stalls.patience(heard, own.pto);
         match own.third_oldest {
             Some(third) if !self.stalls.were_before(heard) => {
