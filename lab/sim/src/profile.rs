@@ -130,7 +130,7 @@ pub fn controller(
     names.controllers.factory(&spec)
 }
 
-/// As [`controller`], for systems' kernels: any loss ends the slow start of their CUBIC.
+/// As [`controller`], for systems' kernels: their CUBIC takes every loss for congestion.
 ///
 /// # Errors
 /// What is wrong with the name or its parameters, with the closest known name.
@@ -142,7 +142,7 @@ pub fn hosts_controller(
 ) -> Result<ControllerFactory, SpecError> {
     let mut spec = control.cloned().map_or_else(|| usual.parse(), Ok)?;
     if spec.name == "cubic" {
-        spec.params.give_unless_given("slow-start-loss", 0);
+        spec.params.give_unless_given("random-loss", 0);
     }
     controller(names, Some(&spec), usual, initial_window)
 }

@@ -1,6 +1,11 @@
 //! What coupled congestion control promises (RFC 6356, section 2): where paths share a bottleneck,
 //! no more than one flow would take; where they do not, no less than the best path alone. And the
-//! engine can tell which is the case (RFC 8382).
+//! engine can tell which is the case (RFC 8382). And what flows take of a link beside others.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "measurements are shown beside their bounds"
+)]
 
 use anabranch_link::{LinkConfig, Queue, Rate};
 use anabranch_proto::config::TransportConfig;
@@ -187,8 +192,11 @@ fn coupled_paths_with_links_of_their_own_carry_no_less_than_the_best_of_them() {
     }
 }
 
+/// CUBIC as systems' kernels have it, which takes every loss for congestion.
+const HOSTS_CUBIC: &str = "cubic:random-loss=0";
+
 /// What a flow takes of a link of 10 Mbit/s and 40 ms beside another one, of which each has a path
-/// of its own to it; so many packets may wait at the link.
+/// of its own to it; so many packets may wait at the link. Printed, to be copied where it is told.
 fn share_beside(own: &str, other: &str, packets: u64) -> f64 {
     let mut world = World::new(1);
     let near = world.add_node(NodeKind::Router);
@@ -199,15 +207,17 @@ fn share_beside(own: &str, other: &str, packets: u64) -> f64 {
         let access = [link(100, 5, 1000)];
         Flow::start(&mut world, (near, far), &access, &transport, name)
     });
-    let [own, other] = rates(&mut world, flows, 10, 60);
-    own / (own + other)
+    let [took, left] = rates(&mut world, flows, 10, 60);
+    let share = took / (took + left);
+    println!("{own} beside {other}, {packets} packets of queue: {share:.2}");
+    share
 }
 
 /// Losses that come with a queue count as congestion, whatever the link is said to lose by itself.
 /// A queue of a quarter of the round-trip time is enough to be seen, which is 9 packets here.
 #[test]
 fn who_is_told_of_random_loss_takes_hardly_more_beside_others_where_a_queue_is_seen() {
-    for other in ["cubic", "new-reno", "bbr"] {
+    for other in [HOSTS_CUBIC, "new-reno", "bbr"] {
         for packets in [20, 40, 80] {
             let shares = ["bbr", "bbr:random-loss=20"].map(|own| share_beside(own, other, packets));
             let [plain, told] = shares;
@@ -215,6 +225,24 @@ fn who_is_told_of_random_loss_takes_hardly_more_beside_others_where_a_queue_is_s
                 told < plain + 0.1,
                 "beside {other}, {packets} packets of queue: {shares:?}"
             );
+        }
+    }
+}
+
+/// A queue of an eighth of the round-trip time is seen by CUBIC. Then it gives up what empties the
+/// queue instead of three tenths, which is less where the queue is shorter than that.
+#[test]
+fn cubic_that_tells_chance_from_congestion_takes_hardly_more_beside_others_where_a_queue_is_seen() {
+    for other in [HOSTS_CUBIC, "new-reno", "bbr"] {
+        for packets in [10, 20, 40, 80] {
+            let strict = share_beside(HOSTS_CUBIC, other, packets);
+            for own in ["cubic", "cubic:random-loss=20"] {
+                let share = share_beside(own, other, packets);
+                assert!(
+                    share < strict + 0.15,
+                    "{own} beside {other}, {packets} packets of queue: {share} and {strict}"
+                );
+            }
         }
     }
 }

@@ -1,9 +1,12 @@
 //! CUBIC (RFC 9438): a window that is a cubic function of the time since the last loss.
 //!
 //! Fast to return to where the last loss was, careful around it, then bolder. Where plain Reno
-//! would be faster, it grows like Reno.
+//! would be faster, it grows like Reno. Unlike in the RFC, [losses by chance](RandomLoss) leave the
+//! window as it is, and few beside a short queue shrink it by less.
 
 use super::hystart::{CONSERVATIVE_DIVISOR, HyStart, Pace};
+use super::least_rtt::LeastRtt;
+use super::random_loss::{Cause, RANDOM_LOSS, RandomLoss};
 use super::registry::Entry;
 use super::window::{InitialWindow, LossBased, Window};
 use super::{AckEvent, CongestionEvent, Member};
@@ -24,7 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
             default: "true",
             summary: "end the first slow start when the RTT rises (RFC 9406)",
         },
-        SLOW_START_LOSS,
+        RANDOM_LOSS,
         InitialWindow::DOC,
     ],
     build: |params, init| {
@@ -32,37 +35,16 @@ pub(super) const ENTRY: Entry = Entry {
         cubic.fast_convergence = params.take("fast-convergence", true)?;
         let hystart = params.take("hystart", true)?;
         cubic.hystart = hystart.then(HyStart::default);
-        cubic.spared_share =
-            params.take_in(SLOW_START_LOSS.key, SPARED_PERCENT, 0.0..=50.0)? / 100.0;
+        cubic.random_loss = RandomLoss::take(params)?;
         cubic.window = Window::build(params, init)?;
         Ok(Box::new(cubic))
     },
 };
 
-/// A single packet lost by chance ends a slow start for good, on a link that could carry a hundred
-/// times as much, and whether that happens early is luck. So the window shrinks by such a loss, as
-/// by any other, but goes on to double. What overflows a queue is more than this, or comes with a
-/// longer RTT; a router that drops single packets early is heeded by the reduction alone.
-const SLOW_START_LOSS: ParamDoc = ParamDoc {
-    key: "slow-start-loss",
-    default: "2",
-    summary: "percent of a window, or up to two packets that are an eighth of it at most, that may \
-              be lost without ending the first slow start while the RTT shows no queue (needs \
-              hystart); 0: any loss ends it (RFC 9438)",
-};
-/// The default of [`SLOW_START_LOSS`].
-const SPARED_PERCENT: f64 = 2.0;
-/// Packets that may be lost in the first slow start, of a window that is not smaller than that by
-/// [`SPARED_PART`].
-const SPARED_PACKETS: u64 = 2;
-const SPARED_PART: u64 = 8;
-
 /// RFC 9438, section 5: how steep the cubic is, in segments per cubic second.
 const C: f64 = 0.4;
 /// RFC 9438, section 4.6: what is left of the window after a reduction.
 const BETA: f64 = 0.7;
-/// RFC 9438, section 4.3: Reno's increase that is fair at CUBIC's reduction.
-const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// The controller of RFC 9438.
 #[derive(Debug)]
@@ -70,8 +52,8 @@ pub struct Cubic {
     window: Window,
     fast_convergence: bool,
     hystart: Option<HyStart>,
-    /// The share of a window that may be lost in the first slow start without ending it.
-    spared_share: f64,
+    least_rtt: LeastRtt,
+    random_loss: RandomLoss,
     curve: Curve,
     /// The curve before the latest reduction, in case it was a mistake.
     previous: Curve,
@@ -81,14 +63,51 @@ pub struct Cubic {
 }
 
 /// The shape of growth, in bytes and seconds.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Curve {
     /// Where the curve is flat: the window at the last loss, or less.
     plateau: f64,
     /// The window before the last reduction.
     prior: f64,
+    /// What the last reduction left of it.
+    factor: f64,
     /// The current stage of congestion avoidance; none before its first acknowledgement.
     epoch: Option<Epoch>,
+}
+
+impl Default for Curve {
+    fn default() -> Self {
+        Self {
+            plateau: 0.0,
+            prior: 0.0,
+            factor: BETA,
+            epoch: None,
+        }
+    }
+}
+
+impl Curve {
+    /// That after a reduction to `factor` of the window. One that shrinks from loss to loss makes
+    /// room for newcomers, if it shall (RFC 9438, section 4.7).
+    fn after(prior: f64, factor: f64, before: Self, makes_room: bool) -> Self {
+        let plateau = if makes_room && prior < before.plateau {
+            prior * (1.0 + factor) / 2.0
+        } else {
+            prior
+        };
+        Self {
+            plateau,
+            prior,
+            factor,
+            epoch: None,
+        }
+    }
+
+    /// Reno's increase that is fair at this reduction, in datagrams a window (RFC 9438, section
+    /// 4.3).
+    fn fair_increase(&self) -> f64 {
+        3.0 * (1.0 - self.factor) / (1.0 + self.factor)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +142,8 @@ impl Cubic {
             window: Window::new(max_datagram_size),
             fast_convergence: true,
             hystart: Some(HyStart::default()),
-            spared_share: SPARED_PERCENT / 100.0,
+            least_rtt: LeastRtt::default(),
+            random_loss: RandomLoss::default(),
             curve: Curve::default(),
             previous: Curve::default(),
             fraction: 0.0,
@@ -148,18 +168,6 @@ impl Cubic {
         }
     }
 
-    /// Whether so little of the window was lost, and without a queue, that slow start goes on.
-    fn is_spared(&self) -> bool {
-        let is_queue_seen = self.hystart.as_ref().is_none_or(HyStart::is_queue_seen);
-        let spared = |lost: u64, window: u64| {
-            let share = (window as f64 * self.spared_share) as u64;
-            let packets = SPARED_PACKETS * self.window.mds;
-            lost <= share.max(packets.min(window / SPARED_PART))
-        };
-        let loss = self.window.latest_loss();
-        self.spared_share > 0.0 && !is_queue_seen && loss.is_some_and(|(lost, of)| spared(lost, of))
-    }
-
     fn avoid_congestion(&mut self, event: &AckEvent, acked: u64) {
         let mds = self.window.mds as f64;
         let window = self.window.size as f64 + self.fraction;
@@ -168,12 +176,17 @@ impl Cubic {
             self.curve.plateau = self.curve.plateau.max(window);
         }
         let Curve { plateau, prior, .. } = self.curve;
+        let fair_increase = self.curve.fair_increase();
         let epoch = self
             .curve
             .epoch
             .get_or_insert_with(|| Epoch::new(event.now, plateau, window, mds));
         let windows_acked = acked as f64 / window;
-        let alpha = if epoch.reno >= prior { 1.0 } else { ALPHA };
+        let alpha = if epoch.reno >= prior {
+            1.0
+        } else {
+            fair_increase
+        };
         epoch.reno += alpha * mds * windows_acked;
         let elapsed = event.now.since(epoch.start);
         let grown = if epoch.window(elapsed, plateau, mds) < epoch.reno {
@@ -205,9 +218,12 @@ impl LossBased for Cubic {
             // The clock stands still while the window is not used (RFC 9438, section 5.8).
             epoch.start = (epoch.start + idle).min(event.now);
         }
-        if let Some(hystart) = &mut self.hystart {
-            hystart.observe(&event.rtt);
+        if self.least_rtt.observe(&event.rtt)
+            && let Some(hystart) = &mut self.hystart
+        {
+            hystart.restart();
         }
+        self.random_loss.on_ack(event, self.least_rtt.get());
         let mut rest = self.window.on_ack(event);
         if rest > 0 && self.window.in_slow_start() {
             rest = self.slow_start(event, rest);
@@ -222,34 +238,25 @@ impl LossBased for Cubic {
     }
 
     fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
-        let (before, size) = (self.curve, self.window.size);
-        let first = self.window.ssthresh == u64::MAX;
-        // In the first slow start a loss that reduced was spared; more of its window may be lost.
-        let spared = self.window.latest_loss().filter(|_| first);
-        let reduced = self.window.reduce(event, BETA);
-        if first && self.is_spared() {
-            self.window.ssthresh = u64::MAX;
-            self.previous = before;
+        let (window, mds) = (self.window.size, self.window.mds);
+        let cause = self.random_loss.judge(event, window, mds);
+        if cause == Cause::Chance && self.window.ignore_loss(event) {
             return;
         }
-        if let Some(prior) = reduced.or(spared.map(|(_, window)| window)) {
-            if reduced.is_none() {
-                self.window.ssthresh = size;
-            }
-            let prior = prior as f64;
-            let shrinking = self.fast_convergence && prior < before.plateau;
-            let plateau = if shrinking {
-                prior * (1.0 + BETA) / 2.0
-            } else {
-                prior
-            };
+        let factor = match cause {
+            Cause::Queue { emptied } => emptied.max(BETA),
+            Cause::Chance | Cause::Congestion => BETA,
+        };
+        let before = self.curve;
+        if let Some(prior) = self.window.reduce(event, factor) {
+            self.random_loss.on_reduction();
             self.previous = before;
-            self.curve = Curve {
-                plateau,
-                prior,
-                epoch: None,
-            };
+            self.curve = Curve::after(prior as f64, factor, before, self.fast_convergence);
             self.fraction = 0.0;
+        } else if factor < before.factor {
+            // The first losses of the round passed for few.
+            self.window.shrink_to(before.prior * factor);
+            self.curve.factor = factor;
         }
         if event.persistent {
             self.curve.epoch = None;
@@ -264,6 +271,7 @@ impl LossBased for Cubic {
     fn start_over(&mut self) {
         // The curve counts in datagrams, from the window it started at.
         self.curve.epoch = None;
+        self.curve.factor = BETA;
         self.fraction = 0.0;
     }
 }
@@ -290,8 +298,10 @@ mod tests {
         assert!(near(window(6), 102.27), "{}", window(6));
     }
 
+    /// A CUBIC that takes every loss for congestion, and had one of 100 packets.
     fn reduced() -> Cubic {
         let mut cubic = Cubic::new(1000);
+        cubic.random_loss = RandomLoss::of(0.0);
         cubic.window.size = 100_000;
         cubic.on_congestion(&loss(1000, 990, 1000), &[]);
         cubic
@@ -403,127 +413,103 @@ mod tests {
         );
     }
 
-    /// A default CUBIC that doubled to 100 packets, with an RTT of 50 ms, and the RTT last seen.
+    /// A CUBIC of 100 packets in its first slow start, with this RTT of late and 50 ms at least.
     fn doubling(rtt_ms: u64) -> Cubic {
         let mut cubic = Cubic::new(1000);
         cubic.on_ack(&ack(100, 50, 1000), &[]);
-        cubic.window.size = 100_000;
-        let mut latest = ack(900, 850, 1);
-        latest.rtt.latest = Duration::from_millis(rtt_ms);
-        cubic.on_ack(&latest, &[]);
+        for now_ms in 896..900 {
+            let mut latest = ack(now_ms, now_ms - 50, 1);
+            latest.rtt.latest = Duration::from_millis(rtt_ms);
+            cubic.on_ack(&latest, &[]);
+        }
         cubic.window.size = 100_000;
         cubic
     }
 
-    #[test]
-    fn two_lost_packets_shrink_the_window_but_do_not_end_the_first_slow_start() {
-        let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 990, 2000), &[]);
-        assert_eq!((cubic.window(), cubic.ssthresh()), (70_000, u64::MAX));
-        cubic.on_ack(&ack(1060, 1010, 5000), &[]);
-        assert_eq!(cubic.window(), 75_000, "it doubles on");
-    }
-
-    #[test]
-    fn a_third_lost_packet_of_the_window_ends_the_first_slow_start() {
-        let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 980, 2000), &[]);
-        cubic.on_congestion(&loss(1001, 990, 1000), &[]);
-        assert_eq!((cubic.window(), cubic.ssthresh()), (70_000, 70_000));
-        assert!(near(cubic.curve.plateau, 100_000.0));
-    }
-
-    #[test]
-    fn two_percent_of_a_large_window_are_spared_and_more_are_not() {
-        for (lost, ssthresh) in [(20_000, u64::MAX), (21_000, 700_000)] {
-            let mut cubic = doubling(50);
-            cubic.window.size = 1_000_000;
-            cubic.on_congestion(&loss(1000, 990, lost), &[]);
-            assert_eq!((cubic.window(), cubic.ssthresh()), (700_000, ssthresh));
+    /// A loss of a full window.
+    fn lost(now_ms: u64, sent_ms: u64, bytes: u64) -> CongestionEvent {
+        CongestionEvent {
+            sent_in_flight: 100_000,
+            ..loss(now_ms, sent_ms, bytes)
         }
     }
 
+    /// The window and the slow-start threshold that losses of so many bytes, of one round, leave.
+    fn left_after(mut cubic: Cubic, losses: &[u64]) -> (u64, u64) {
+        for (now_ms, bytes) in (1000..).zip(losses) {
+            cubic.on_congestion(&lost(now_ms, 990, *bytes), &[]);
+        }
+        (cubic.window(), cubic.ssthresh())
+    }
+
     #[test]
-    fn a_loss_beside_a_queue_or_a_mark_ends_the_first_slow_start() {
-        let mut queued = doubling(63);
-        queued.on_congestion(&loss(1000, 990, 1000), &[]);
-        assert_eq!(queued.ssthresh(), 70_000);
-        let mut marked = doubling(50);
-        marked.on_congestion(
-            &CongestionEvent {
-                ecn: true,
-                ..loss(1000, 990, 0)
-            },
-            &[],
+    fn losses_by_chance_leave_the_window_as_it_is() {
+        assert_eq!(left_after(doubling(50), &[4000]), (100_000, u64::MAX));
+        let mut later = doubling(50);
+        later.window.ssthresh = 80_000;
+        assert_eq!(left_after(later, &[4000]), (100_000, 80_000));
+    }
+
+    #[test]
+    fn more_losses_than_chance_explains_reduce_it() {
+        assert_eq!(left_after(doubling(50), &[5000]), (70_000, 70_000));
+        assert_eq!(left_after(doubling(50), &[4000, 1000]), (70_000, 70_000));
+    }
+
+    #[test]
+    fn losses_beside_a_queue_reduce_it_by_what_empties_the_queue_or_three_tenths() {
+        assert_eq!(left_after(doubling(62), &[4000]), (80_645, 80_645));
+        assert_eq!(left_after(doubling(62), &[5000]), (70_000, 70_000));
+        assert_eq!(left_after(doubling(100), &[4000]), (70_000, 70_000));
+    }
+
+    #[test]
+    fn a_round_that_begins_with_few_losses_and_goes_on_with_many_is_reduced_to_seven_tenths() {
+        assert_eq!(left_after(doubling(62), &[4000, 1000]), (70_000, 70_000));
+        assert_eq!(
+            left_after(doubling(62), &[4000, 1000, 9000]),
+            (70_000, 70_000),
+            "once"
         );
-        assert_eq!(marked.ssthresh(), 70_000);
     }
 
     #[test]
-    fn a_mark_after_a_spared_loss_ends_the_first_slow_start() {
+    fn who_gives_up_less_makes_less_room_and_grows_more_slowly() {
+        let mut cubic = doubling(62);
+        cubic.on_congestion(&lost(1000, 990, 1000), &[]);
+        assert!(near(cubic.curve.plateau, 100_000.0));
+        assert!(cubic.curve.fair_increase() < 0.33, "{:?}", cubic.curve);
+        cubic.on_congestion(&lost(1100, 1001, 1000), &[]);
+        assert!(near(cubic.curve.prior, 80_645.0));
+        let expected = 80_645.0 * (1.0 + 50.0 / 62.0) / 2.0;
+        assert!((cubic.curve.plateau - expected).abs() < 1.0);
+    }
+
+    #[test]
+    fn every_loss_reduces_it_if_none_may_be_by_chance() {
+        let mut plain = doubling(50);
+        plain.random_loss = RandomLoss::of(0.0);
+        assert_eq!(left_after(plain, &[1000]), (70_000, 70_000));
+    }
+
+    #[test]
+    fn a_packet_lost_by_chance_that_arrives_takes_no_reduction_back() {
         let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
-        let mark = CongestionEvent {
-            ecn: true,
-            ..loss(1001, 990, 0)
-        };
-        cubic.on_congestion(&mark, &[]);
-        assert_eq!((cubic.window(), cubic.ssthresh()), (70_000, 70_000));
-    }
-
-    #[test]
-    fn more_of_a_window_may_be_lost_after_datagrams_got_another_size() {
-        let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
-        cubic.on_mtu(1400);
-        cubic.on_congestion(&loss(1001, 990, 30_000), &[]);
-        assert_eq!(cubic.ssthresh(), 70_000);
-    }
-
-    #[test]
-    fn two_packets_of_a_small_window_end_the_first_slow_start_and_one_does_not() {
-        for (lost, ssthresh) in [(1000, u64::MAX), (2000, 7000)] {
-            let mut cubic = doubling(50);
-            cubic.window.size = 10_000;
-            cubic.on_congestion(&loss(1000, 990, lost), &[]);
-            assert_eq!(cubic.ssthresh(), ssthresh);
+        cubic.on_congestion(&lost(1000, 990, 30_000), &[]);
+        cubic.on_ack(&ack(1050, 1005, 70_000), &[]);
+        cubic.on_congestion(&lost(1060, 1010, 1000), &[]);
+        let window = cubic.window();
+        for lost_at in [1000; 29].into_iter().chain([1060]) {
+            cubic.on_spurious_loss(&spurious(1070, lost_at, 1000));
         }
+        assert_eq!(cubic.window(), window);
     }
 
     #[test]
-    fn a_queue_that_is_seen_after_a_spared_loss_ends_the_first_slow_start_with_the_next_one() {
+    fn what_was_lost_before_a_restart_reduces_nothing_after_it() {
         let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
-        let mut late = ack(1001, 985, 1000);
-        late.rtt.latest = Duration::from_millis(63);
-        cubic.on_ack(&late, &[]);
-        cubic.on_congestion(&loss(1002, 990, 1000), &[]);
-        assert_eq!(cubic.ssthresh(), 70_000);
-    }
-
-    #[test]
-    fn a_spared_loss_that_was_none_leaves_the_window_as_it_was() {
-        let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 990, 1000), &[]);
-        cubic.on_spurious_loss(&spurious(1010, 1000, 1000));
-        assert_eq!((cubic.window(), cubic.ssthresh()), (100_000, u64::MAX));
-    }
-
-    #[test]
-    fn what_was_lost_before_a_restart_does_not_end_the_slow_start_after_it() {
-        let mut cubic = doubling(50);
-        cubic.on_congestion(&loss(1000, 980, 1000), &[]);
         cubic.restart(at(1100));
-        cubic.on_congestion(&loss(1110, 990, 50_000), &[]);
-        assert_eq!((cubic.window(), cubic.ssthresh()), (2000, u64::MAX));
-    }
-
-    #[test]
-    fn only_the_first_slow_start_is_spared() {
-        let mut cubic = doubling(50);
-        cubic.window.ssthresh = 200_000;
-        cubic.on_congestion(&loss(1000, 990, 1000), &[]);
-        assert_eq!(cubic.ssthresh(), 70_000);
+        assert_eq!(left_after(cubic, &[50_000]), (2000, u64::MAX));
     }
 
     #[test]

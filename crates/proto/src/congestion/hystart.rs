@@ -1,6 +1,6 @@
 //! `HyStart`++: leaving slow start when the RTT rises, before packets are lost (RFC 9406).
 
-use super::{AckEvent, RttView};
+use super::AckEvent;
 use crate::time::{Duration, Instant};
 
 /// RFC 9406, section 4.3, for the four constants below.
@@ -10,23 +10,16 @@ const RTT_SAMPLES: u32 = 8;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 /// Growth in conservative slow start is this much slower.
 pub(super) const CONSERVATIVE_DIVISOR: u64 = 4;
-/// An RTT that is longer than the least one by more than this part of it shows a queue.
-const QUEUE_PART: u32 = 4;
 
 /// Watches the RTT during the first slow start of a path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HyStart {
     /// The round ends with the first acknowledgement of a packet sent after this.
     round_started: Instant,
-    /// The least sample of all, and the latest one.
-    least: Option<Duration>,
-    latest: Duration,
     last_min: Option<Duration>,
     current_min: Option<Duration>,
     samples: u32,
     conservative: Option<Conservative>,
-    /// Whether it began anew, as acknowledgements took another way back.
-    has_restarted: bool,
 }
 
 /// The RTT rose; whether for good, the next rounds tell.
@@ -63,28 +56,12 @@ impl HyStart {
         }
     }
 
-    /// Takes the RTT of any acknowledgement, also of one that does not count for slow start.
-    pub(super) fn observe(&mut self, rtt: &RttView) {
-        if !self.has_restarted && self.least.is_some_and(|least| least < rtt.min) {
-            // The path forgot its least RTT: acknowledgements take another way back, as they do
-            // once the path is proven to the peer, and what was measured before is no measure any
-            // more. Once: a way that changes again and again would hide every queue.
-            *self = Self {
-                round_started: self.round_started,
-                has_restarted: true,
-                ..Self::default()
-            };
-        }
-        let sample = rtt.latest;
-        self.latest = sample;
-        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
-    }
-
-    /// Whether packets may wait in a queue: the RTT has risen for long, is high right now, or is
-    /// not known.
-    pub(super) fn is_queue_seen(&self) -> bool {
-        let is_high = |least: Duration| self.latest > least.saturating_add(least / QUEUE_PART);
-        self.conservative.is_some() || self.least.is_none_or(is_high)
+    /// Forgets what was measured: acknowledgements take another way back.
+    pub(super) fn restart(&mut self) {
+        *self = Self {
+            round_started: self.round_started,
+            ..Self::default()
+        };
     }
 
     /// Starts a new round; true if that was the last one.
@@ -164,43 +141,11 @@ mod tests {
 
     #[test]
     fn a_longer_way_back_of_acknowledgements_is_no_rise() {
-        let by = |way_ms| RttView {
-            latest: Duration::from_millis(way_ms),
-            min: Duration::from_millis(way_ms),
-            smoothed: Duration::from_millis(way_ms),
-        };
         let mut hystart = HyStart::default();
-        hystart.observe(&by(264));
         assert_eq!(round(&mut hystart, 1_000, 264), Pace::Full);
-        hystart.observe(&by(461));
-        assert!(!hystart.is_queue_seen());
+        hystart.restart();
         assert_eq!(round(&mut hystart, 2_000, 461), Pace::Full);
-        let queue = RttView {
-            latest: Duration::from_millis(600),
-            ..by(461)
-        };
-        hystart.observe(&queue);
-        assert!(hystart.is_queue_seen(), "of the new way's own");
         assert_eq!(round(&mut hystart, 3_000, 600), Pace::Conservative);
-    }
-
-    #[test]
-    fn a_way_back_that_changes_again_and_again_hides_no_queue() {
-        let mut hystart = HyStart::default();
-        let mut paces = Vec::new();
-        for i in 1..10 {
-            for way_ms in [100, 130] {
-                let rtt = Duration::from_millis(way_ms + 40 * i);
-                hystart.observe(&RttView {
-                    latest: rtt,
-                    min: rtt,
-                    smoothed: rtt,
-                });
-            }
-            paces.push(round(&mut hystart, i * 1_000, 100 + 40 * i));
-        }
-        assert!(hystart.is_queue_seen());
-        assert!(paces.contains(&Pace::Conservative), "{paces:?}");
     }
 
     #[test]

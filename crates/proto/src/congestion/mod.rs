@@ -13,9 +13,11 @@ mod constant;
 mod coupled;
 mod cubic;
 mod hystart;
+mod least_rtt;
 mod lia;
 mod new_reno;
 mod olia;
+mod random_loss;
 mod registry;
 pub(crate) mod resume;
 #[cfg(test)]

@@ -391,6 +391,22 @@ fn every_controller_fills_a_link_with_a_fair_buffer() {
 }
 
 #[test]
+fn cubic_uses_a_link_that_loses_one_packet_in_a_hundred_whatever_is_sent() {
+    let link = Link {
+        loss_one_in: 100,
+        ..Link::new(12_500_000, 40, 2.0)
+    };
+    let share = |name| {
+        let mut transfer = transfer(name, link);
+        transfer.run(Duration::from_secs(5));
+        transfer.run(Duration::from_secs(20)).0
+    };
+    let (usual, strict) = (share("cubic"), share("cubic:random-loss=0"));
+    assert!(usual > 0.8, "{usual}");
+    assert!(strict < 0.2, "{strict}");
+}
+
+#[test]
 fn hystart_spares_the_losses_of_slow_start() {
     let drops = |name| {
         let mut transfer = transfer(name, Link::new(12_500_000, 50, 4.0));

@@ -297,10 +297,26 @@ impl Window {
         fresh.then_some(before)
     }
 
-    /// The bytes lost for which the latest reduction was made, and the window before it; `None` if
-    /// it was made for something else as well, such as a mark.
-    pub(super) fn latest_loss(&self) -> Option<(u64, u64)> {
-        self.undo.map(|undo| (undo.bytes_lost, undo.size))
+    /// The latest reduction should have left no more than `target` bytes, or the smallest window.
+    pub(super) fn shrink_to(&mut self, target: f64) {
+        let target = (target as u64).max(minimum_window(self.mds));
+        self.size = self.size.min(target);
+        self.ssthresh = self.ssthresh.min(target);
+    }
+
+    /// Leaves the window as it is: the loss was no sign of congestion. False if it must count all
+    /// the same, since the window was resumed and the path has not carried it yet (RFC 9959).
+    pub(super) fn ignore_loss(&mut self, event: &CongestionEvent) -> bool {
+        if !self.resume.is_settled() {
+            return false;
+        }
+        // Nor does the window jump after a loss.
+        self.resume.end();
+        // What arrives after all must not pass for a packet that the reduction rests on.
+        if let Some(undo) = &mut self.undo {
+            undo.bytes_lost = undo.bytes_lost.saturating_add(event.bytes_lost);
+        }
+        true
     }
 
     /// One lost packet arrived after all. Once all that the latest reduction rests on did, takes it

@@ -6,7 +6,7 @@
 )]
 
 use crate::pair::{MBIT, Pair, Way};
-use crate::raw::{Packet, RawPeer};
+use crate::raw::{Packet, RawPeer, Setup};
 use anabranch_proto::config::TransportConfig;
 use anabranch_proto::congestion;
 use anabranch_proto::path::PathCounters;
@@ -34,10 +34,23 @@ fn acks(ranges: &[RangeInclusive<u64>]) -> Vec<u8> {
     payload
 }
 
-/// A server that has just sent a first window of stream data, the client that got all of it, and
-/// the first and last of these packets.
+fn controlled_by(congestion: &str) -> TransportConfig {
+    let controller = congestion.parse().expect("a controller");
+    let factory = congestion::Registry::builtin().factory(&controller);
+    TransportConfig {
+        congestion: factory.expect("a controller"),
+        ..TransportConfig::default()
+    }
+}
+
+/// A server that has just sent a first window of stream data and takes every loss for congestion,
+/// the client that got all of it, and the first and last of these packets.
 fn sent_window(length: usize) -> (RawPeer, u64, u64) {
-    let mut peer = RawPeer::connected_client();
+    let setup = Setup {
+        transport: controlled_by("cubic:random-loss=0"),
+        ..Setup::default()
+    };
+    let mut peer = RawPeer::client(setup).establish();
     let before = peer.seen(ZERO).last().copied().expect("packets");
     peer.inbox.clear();
     peer.provoke(length);
@@ -111,13 +124,7 @@ fn upload_over_reordering(name: &str, paths: u16) -> (f64, PathCounters) {
         way.jitter = Duration::from_millis(30);
         way
     };
-    let registry = congestion::Registry::builtin();
-    let controller = name.parse().expect("a controller");
-    let config = TransportConfig {
-        congestion: registry.factory(&controller).expect("a controller"),
-        ..TransportConfig::default()
-    };
-    let mut pair = Pair::new((1..=paths).map(way).collect(), config);
+    let mut pair = Pair::new((1..=paths).map(way).collect(), controlled_by(name));
     pair.connect();
     pair.open_all();
     let length = 60_000_000 * u64::from(paths);
@@ -133,7 +140,13 @@ fn upload_over_reordering(name: &str, paths: u16) -> (f64, PathCounters) {
 
 #[test]
 fn reordering_costs_neither_window_nor_data() {
-    for (controller, paths) in [("cubic", 1), ("new-reno", 1), ("bbr", 1), ("cubic", 2)] {
+    for (controller, paths) in [
+        ("cubic", 1),
+        ("cubic:random-loss=0", 1),
+        ("new-reno", 1),
+        ("bbr", 1),
+        ("cubic", 2),
+    ] {
         let (share, counters) = upload_over_reordering(controller, paths);
         assert!(counters.spurious_losses > 20, "{counters:?}");
         assert!(share > 0.85, "{controller}: {share}");

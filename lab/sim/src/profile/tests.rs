@@ -138,7 +138,7 @@ fn a_profile_keeps_what_is_not_named() {
         (Profile::Quic, "cubic", 10_000, 10_000),
         (Profile::CmtSctp, "new-reno:initial-window=2", 2000, 2000),
         (Profile::Mptcp, "lia:coupling=all", 10_000, 10_000),
-        (Profile::Stripe, "cubic:slow-start-loss=0", 10_000, 10_000),
+        (Profile::Stripe, "cubic:random-loss=0", 10_000, 10_000),
     ];
     for (profile, own, window, of_another) in cases {
         let told = |made: &ControllerFactory| (spec_of(made), made.build(&INIT).window());

@@ -10,6 +10,7 @@ use crate::peer::{Peer, PeerConfig, Side};
 use anabranch_link::{LinkConfig, Loss, Probability, Queue, Rate};
 use anabranch_proto::time::Instant;
 use anabranch_schedulers::Names;
+use anabranch_sim::profile::hosts_controller;
 use anabranch_sim::tcp::{Connect, Exchange, Once, TcpConfig, TcpHost, TcpReport};
 use anabranch_sim::{LinkId, NodeKind, Process, ProcessId, World};
 use smoltcp::socket::tcp::CongestionControl;
@@ -56,7 +57,8 @@ pub enum Stack {
 
 impl Stack {
     pub fn ours(congestion: &str) -> Self {
-        let congestion = Names::default().controller(congestion);
+        let control = congestion.parse().expect("a name");
+        let congestion = hosts_controller(&Names::default(), Some(&control), congestion, None);
         Self::Ours(TcpConfig {
             congestion: congestion.expect("a known name"),
             ..TcpConfig::default()
