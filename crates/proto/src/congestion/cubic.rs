@@ -248,15 +248,18 @@ impl LossBased for Cubic {
             Cause::Chance | Cause::Congestion => BETA,
         };
         let before = self.curve;
-        if let Some(prior) = self.window.reduce(event, factor) {
-            self.random_loss.on_reduction();
+        let is_latest = self.window.is_reduction_open();
+        let reduced = self.window.reduce(event, factor);
+        self.random_loss.on_answer(reduced.is_some());
+        if let Some(prior) = reduced {
             self.previous = before;
             self.curve = Curve::after(prior as f64, factor, before, self.fast_convergence);
             self.fraction = 0.0;
-        } else if factor < before.factor {
+        } else if is_latest && factor < before.factor {
             // The first losses of the round passed for few.
             self.window.shrink_to(before.prior * factor);
-            self.curve.factor = factor;
+            self.curve = Curve::after(before.prior, factor, self.previous, self.fast_convergence);
+            self.fraction = 0.0;
         }
         if event.persistent {
             self.curve.epoch = None;
@@ -264,14 +267,18 @@ impl LossBased for Cubic {
         }
     }
 
+    fn on_late_arrival(&mut self, bytes: u64) {
+        self.random_loss.on_late_arrival(bytes);
+    }
+
     fn undo(&mut self) {
         self.curve = self.previous;
+        self.random_loss.undo_answer();
     }
 
     fn start_over(&mut self) {
         // The curve counts in datagrams, from the window it started at.
         self.curve.epoch = None;
-        self.curve.factor = BETA;
         self.fraction = 0.0;
     }
 }
@@ -471,6 +478,37 @@ mod tests {
             (70_000, 70_000),
             "once"
         );
+    }
+
+    #[test]
+    fn losses_of_the_round_that_are_found_after_its_recovery_count_too() {
+        let mut cubic = doubling(62);
+        cubic.on_congestion(&lost(1000, 990, 1000), &[]);
+        for sent_ms in [1001, 1002] {
+            cubic.on_ack(&ack(sent_ms + 50, sent_ms, 1000), &[]);
+            cubic.on_congestion(&lost(sent_ms + 50, 1000, 9000), &[]);
+        }
+        cubic.on_ack(&ack(1060, 1003, 1000), &[]);
+        assert!((70_000..71_500).contains(&cubic.window()), "{cubic:?}");
+        assert!(near(cubic.curve.plateau, 100_000.0));
+    }
+
+    #[test]
+    fn what_a_restart_answered_is_not_held_against_losses_by_chance_after_it() {
+        let mut cubic = doubling(50);
+        cubic.window.ssthresh = 80_000;
+        cubic.restart(at(1100));
+        cubic.on_congestion(&lost(1100, 990, 98_000), &[]);
+        for round in 0..6 {
+            for i in 0..cubic.window() / 1000 {
+                let now_ms = 1200 + 100 * round + i;
+                cubic.on_ack(&ack(now_ms, now_ms - 50, 1000), &[]);
+            }
+        }
+        let window = cubic.window();
+        assert!(window > 60_000, "{window}");
+        cubic.on_congestion(&lost(1900, 1890, 1000), &[]);
+        assert_eq!((cubic.window(), cubic.ssthresh()), (window, 80_000));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) const RANDOM_LOSS: ParamDoc = ParamDoc {
 const PERCENT: f64 = 2.0;
 /// Standard deviations by which losses may exceed the share.
 const DEVIATIONS: f64 = 2.0;
-/// What each round leaves of the memory of losses that nothing was done about.
+/// What each round leaves of the memory of losses.
 const MEMORY: f64 = 0.9;
 /// A queue is seen if all of so many RTT samples are long: jitter lengthens only some. More of them
 /// would see it a round late where windows are small.
@@ -60,8 +60,10 @@ pub(super) struct RandomLoss {
     round_started: Instant,
     /// Bytes lost in the round.
     lost: u64,
-    /// Bytes lost since the last reduction and bytes sent, over the last rounds.
+    /// Bytes lost that nothing was done about, those that the window shrank for the last time, and
+    /// bytes sent, over the last rounds.
     lost_lately: f64,
+    answered: f64,
     sent_lately: f64,
 }
 
@@ -86,6 +88,7 @@ impl RandomLoss {
             round_started: Instant::ZERO,
             lost: 0,
             lost_lately: 0.0,
+            answered: 0.0,
             sent_lately: 0.0,
         }
     }
@@ -103,6 +106,7 @@ impl RandomLoss {
             self.round_started = ack.now;
             self.lost = 0;
             self.lost_lately *= MEMORY;
+            self.answered *= MEMORY;
             self.sent_lately *= MEMORY;
         }
         self.sent_lately += ack.bytes as f64;
@@ -140,9 +144,25 @@ impl RandomLoss {
         }
     }
 
-    /// The window shrank: what was lost until now is answered.
-    pub(super) fn on_reduction(&mut self) {
-        self.lost_lately = 0.0;
+    /// The window shrank for what was lost until now, or had before for losses of the same flight.
+    pub(super) fn on_answer(&mut self, shrinks: bool) {
+        if shrinks {
+            self.answered = 0.0;
+        }
+        self.answered += std::mem::take(&mut self.lost_lately);
+    }
+
+    /// The window need not have shrunk the last time.
+    pub(super) fn undo_answer(&mut self) {
+        self.lost_lately += std::mem::take(&mut self.answered);
+    }
+
+    /// Bytes that were declared lost arrived after all.
+    pub(super) fn on_late_arrival(&mut self, bytes: u64) {
+        self.lost = self.lost.saturating_sub(bytes);
+        let answered = self.answered.min(bytes as f64);
+        self.answered -= answered;
+        self.lost_lately = (self.lost_lately + answered - bytes as f64).max(0.0);
     }
 }
 
@@ -212,8 +232,20 @@ mod tests {
         let causes: Vec<_> = (0..100).map(|i| round(1000 + 100 * i)).collect();
         assert_eq!(causes[0], Cause::Chance);
         assert_eq!(causes[99], Cause::Congestion, "a tenth is lost");
-        random.on_reduction();
+        random.on_answer(true);
         assert_eq!(judge(&mut random, 0, 10_000), Cause::Chance);
+    }
+
+    #[test]
+    fn what_arrives_after_all_is_no_loss_and_a_reduction_for_it_no_answer() {
+        let mut random = after(2.0, &[80]);
+        assert_eq!(judge(&mut random, 28_000, WINDOW), Cause::Chance);
+        random.on_late_arrival(20_000);
+        assert_eq!(judge(&mut random, 20_000, WINDOW), Cause::Chance);
+        random.on_answer(true);
+        random.on_late_arrival(5_000);
+        random.undo_answer();
+        assert!((random.lost_lately - 23_000.0).abs() < 1e-6, "{random:?}");
     }
 
     #[test]

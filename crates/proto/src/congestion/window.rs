@@ -61,6 +61,9 @@ pub(super) trait LossBased: Debug + Send {
         true
     }
 
+    /// So many bytes that were declared lost arrived after all.
+    fn on_late_arrival(&mut self, _bytes: u64) {}
+
     /// The latest reduction was taken back.
     fn undo(&mut self) {}
 
@@ -100,6 +103,7 @@ impl<T: LossBased> Controller for T {
     }
 
     fn on_spurious_loss(&mut self, event: &SpuriousLoss) {
+        self.on_late_arrival(event.bytes);
         if self.base_mut().on_spurious_loss(event) {
             self.undo();
         }
@@ -295,6 +299,12 @@ impl Window {
             self.undo = None;
         }
         fresh.then_some(before)
+    }
+
+    /// Whether nothing but losses led to the latest reduction, and nothing happened since that would
+    /// make it irrelevant.
+    pub(super) fn is_reduction_open(&self) -> bool {
+        self.undo.is_some()
     }
 
     /// The latest reduction should have left no more than `target` bytes, or the smallest window.
