@@ -488,9 +488,22 @@ mod tests {
             cubic.on_ack(&ack(sent_ms + 50, sent_ms, 1000), &[]);
             cubic.on_congestion(&lost(sent_ms + 50, 1000, 9000), &[]);
         }
-        cubic.on_ack(&ack(1060, 1003, 1000), &[]);
-        assert!((70_000..71_500).contains(&cubic.window()), "{cubic:?}");
+        for i in 0..70 {
+            cubic.on_ack(&ack(1060 + i, 1010 + i, 1000), &[]);
+        }
+        assert!((70_000..73_000).contains(&cubic.window()), "{cubic:?}");
         assert!(near(cubic.curve.plateau, 100_000.0));
+    }
+
+    #[test]
+    fn a_reduction_that_is_taken_back_answered_nothing() {
+        let mut cubic = doubling(50);
+        cubic.on_congestion(&lost(1000, 980, 4000), &[]);
+        cubic.on_congestion(&lost(1001, 990, 1000), &[]);
+        cubic.on_spurious_loss(&spurious(1010, 1001, 1000));
+        assert_eq!(cubic.window(), 100_000);
+        cubic.on_ack(&ack(1060, 1010, 1), &[]);
+        assert_eq!(left_after(cubic, &[2000]), (70_000, 70_000));
     }
 
     #[test]

@@ -301,8 +301,7 @@ impl Window {
         fresh.then_some(before)
     }
 
-    /// Whether nothing but losses led to the latest reduction, and nothing happened since that would
-    /// make it irrelevant.
+    /// Whether the latest reduction stands and was made for losses alone, as far as is known.
     pub(super) fn is_reduction_open(&self) -> bool {
         self.undo.is_some()
     }
