@@ -229,8 +229,8 @@ fn who_is_told_of_random_loss_takes_hardly_more_beside_others_where_a_queue_is_s
     }
 }
 
-/// A queue of an eighth of the round-trip time is seen by CUBIC. Then it gives up what empties the
-/// queue instead of three tenths, which is less where the queue is shorter than that.
+/// CUBIC sees a queue of an eighth of the round-trip time. For few losses beside a short one it
+/// gives up less than three tenths of its window, and grows the more slowly.
 #[test]
 fn cubic_that_tells_chance_from_congestion_takes_hardly_more_beside_others_where_a_queue_is_seen() {
     for other in [HOSTS_CUBIC, "new-reno", "bbr"] {
@@ -239,7 +239,7 @@ fn cubic_that_tells_chance_from_congestion_takes_hardly_more_beside_others_where
             for own in ["cubic", "cubic:random-loss=20"] {
                 let share = share_beside(own, other, packets);
                 assert!(
-                    share < strict + 0.15,
+                    share < strict + 0.1,
                     "{own} beside {other}, {packets} packets of queue: {share} and {strict}"
                 );
             }

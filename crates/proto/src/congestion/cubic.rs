@@ -223,7 +223,7 @@ impl LossBased for Cubic {
         {
             hystart.restart();
         }
-        self.random_loss.on_ack(event, self.least_rtt.get());
+        self.random_loss.on_ack(event);
         let mut rest = self.window.on_ack(event);
         if rest > 0 && self.window.in_slow_start() {
             rest = self.slow_start(event, rest);
@@ -238,8 +238,8 @@ impl LossBased for Cubic {
     }
 
     fn shrink(&mut self, event: &CongestionEvent, _group: &[Member]) {
-        let (window, mds) = (self.window.size, self.window.mds);
-        let cause = self.random_loss.judge(event, window, mds);
+        let least_rtt = self.least_rtt.get();
+        let cause = self.random_loss.judge(event, &self.window, least_rtt);
         if cause == Cause::Chance && self.window.ignore_loss(event) {
             return;
         }
@@ -248,14 +248,15 @@ impl LossBased for Cubic {
             Cause::Chance | Cause::Congestion => BETA,
         };
         let before = self.curve;
-        let is_latest = self.window.is_reduction_open();
+        // Asked before a mark among the same flight, which leaves it for good.
+        let was_for_losses = self.window.is_reduced_for_losses();
         let reduced = self.window.reduce(event, factor);
         self.random_loss.on_answer(reduced.is_some());
         if let Some(prior) = reduced {
             self.previous = before;
             self.curve = Curve::after(prior as f64, factor, before, self.fast_convergence);
             self.fraction = 0.0;
-        } else if is_latest && factor < before.factor {
+        } else if was_for_losses && factor < before.factor {
             // The first losses of the round passed for few.
             self.window.shrink_to(before.prior * factor);
             self.curve = Curve::after(before.prior, factor, self.previous, self.fast_convergence);
@@ -534,6 +535,13 @@ mod tests {
         assert!(near(cubic.curve.prior, 80_645.0));
         let expected = 80_645.0 * (1.0 + 50.0 / 62.0) / 2.0;
         assert!((cubic.curve.plateau - expected).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_loss_before_the_first_rtt_reduces_it() {
+        let mut cubic = Cubic::new(1000);
+        cubic.window.size = 100_000;
+        assert_eq!(left_after(cubic, &[1000]), (70_000, 70_000));
     }
 
     #[test]

@@ -24,13 +24,14 @@ impl LeastRtt {
                 has_restarted: true,
             };
         }
-        self.least = Some(self.get().min(rtt.latest));
+        let least = self.least.unwrap_or(rtt.latest);
+        self.least = Some(least.min(rtt.latest));
         restarts
     }
 
-    /// The least RTT; the longest there is before the first sample.
+    /// The least RTT; before the first sample zero, by which any RTT is long.
     pub(super) fn get(&self) -> Duration {
-        self.least.unwrap_or(Duration::MAX)
+        self.least.unwrap_or(Duration::ZERO)
     }
 }
 
@@ -49,6 +50,7 @@ mod tests {
     #[test]
     fn the_least_sample_counts_and_a_longer_way_back_once() {
         let mut least = LeastRtt::default();
+        assert_eq!(least.get(), Duration::ZERO);
         for (way_ms, latest_ms, restarts, expected_ms) in [
             (264, 270, false, 270),
             (264, 264, false, 264),

@@ -1,7 +1,7 @@
 //! Losses that are no sign of congestion: few of a window, with nothing queued before the link.
 //!
 //! A loss-based controller takes each loss for a queue that overflowed. Radio loses packets
-//! whatever is sent, and one in a hundred leaves such a controller a quarter of the link. A queue
+//! whatever is sent, and one in a hundred leaves such a controller a third of the link. A queue
 //! that overflows makes the RTT longer first; losses without that are put down to chance, up to the
 //! share that BBR version 3 allows, too (`LossThresh` of draft-ietf-ccwg-bbr). As few beside a
 //! queue may be either: the window shrinks by what empties the queue, as in H-TCP's adaptive
@@ -11,6 +11,7 @@
 //! packets queue for as long: there the share is the limit. Where the RTT varies by more for other
 //! reasons, losses count.
 
+use super::window::Window;
 use super::{AckEvent, CongestionEvent};
 use crate::spec::{ParamDoc, Params, SpecError};
 use crate::time::{Duration, Instant};
@@ -52,7 +53,6 @@ pub(super) enum Cause {
 pub(super) struct RandomLoss {
     /// The share of what is sent that may be lost.
     share: f64,
-    least_rtt: Duration,
     latest_rtts: [Duration; SAMPLES],
     /// When the packet of the latest sample was sent.
     newest: Instant,
@@ -82,7 +82,6 @@ impl RandomLoss {
     pub(super) fn of(percent: f64) -> Self {
         Self {
             share: percent / 100.0,
-            least_rtt: Duration::ZERO,
             latest_rtts: [Duration::MAX; SAMPLES],
             newest: Instant::ZERO,
             round_started: Instant::ZERO,
@@ -93,9 +92,7 @@ impl RandomLoss {
         }
     }
 
-    /// Takes an acknowledgement, and the least RTT of the path.
-    pub(super) fn on_ack(&mut self, ack: &AckEvent, least_rtt: Duration) {
-        self.least_rtt = least_rtt;
+    pub(super) fn on_ack(&mut self, ack: &AckEvent) {
         if ack.largest_sent > self.newest {
             // An acknowledgement of older packets brings no sample.
             self.newest = ack.largest_sent;
@@ -112,22 +109,22 @@ impl RandomLoss {
         self.sent_lately += ack.bytes as f64;
     }
 
-    /// Counts a loss, and tells what it and the others of its round come from. The window and the
-    /// largest datagram are in bytes.
+    /// Counts a loss, and tells what it and the others of its round come from, by the least RTT of
+    /// the path.
     pub(super) fn judge(
         &mut self,
         event: &CongestionEvent,
-        window: u64,
-        max_datagram_size: u64,
+        window: &Window,
+        least_rtt: Duration,
     ) -> Cause {
         self.lost = self.lost.saturating_add(event.bytes_lost);
         self.lost_lately += event.bytes_lost as f64;
         self.sent_lately += event.bytes_lost as f64;
         let in_flight = event.bytes_in_flight.saturating_add(event.bytes_lost);
-        let used = window.min(in_flight.max(event.sent_in_flight)) as f64;
+        let used = window.size.min(in_flight.max(event.sent_in_flight)) as f64;
         let is_little = |lost: f64, sent: f64| {
             let expected = sent * self.share;
-            lost <= expected + DEVIATIONS * (expected * max_datagram_size as f64).sqrt()
+            lost <= expected + DEVIATIONS * (expected * window.mds as f64).sqrt()
         };
         let is_chance = is_little(self.lost as f64, used)
             && is_little(self.lost_lately, self.sent_lately.max(used));
@@ -135,12 +132,12 @@ impl RandomLoss {
             return Cause::Congestion;
         }
         let rtt = self.latest_rtts.into_iter().min().unwrap_or(Duration::MAX);
-        let queue = (self.least_rtt / QUEUE_PART).min(LONGEST_QUEUE);
-        if rtt <= self.least_rtt.saturating_add(queue) {
+        let queue = (least_rtt / QUEUE_PART).min(LONGEST_QUEUE);
+        if rtt <= least_rtt.saturating_add(queue) {
             return Cause::Chance;
         }
         Cause::Queue {
-            emptied: self.least_rtt.as_secs_f64() / rtt.as_secs_f64(),
+            emptied: least_rtt.as_secs_f64() / rtt.as_secs_f64(),
         }
     }
 
@@ -180,18 +177,27 @@ mod tests {
         for (sent_ms, latest) in (500..).zip(rtts_ms) {
             let mut sample = ack(900, sent_ms, WINDOW);
             sample.rtt.latest = Duration::from_millis(*latest);
-            random.on_ack(&sample, LEAST);
+            random.on_ack(&sample);
         }
         random
     }
 
-    /// What a loss of so many bytes comes from, with so many in flight.
-    fn judge(random: &mut RandomLoss, lost: u64, in_flight: u64) -> Cause {
-        let event = CongestionEvent {
+    fn window() -> Window {
+        let mut window = Window::new(1000);
+        window.size = WINDOW;
+        window
+    }
+
+    /// A loss of so many bytes, with so many in flight.
+    fn lost(bytes: u64, in_flight: u64) -> CongestionEvent {
+        CongestionEvent {
             sent_in_flight: in_flight,
-            ..loss(1000, 990, lost)
-        };
-        random.judge(&event, WINDOW, 1000)
+            ..loss(1000, 990, bytes)
+        }
+    }
+
+    fn judge(random: &mut RandomLoss, bytes: u64, in_flight: u64) -> Cause {
+        random.judge(&lost(bytes, in_flight), &window(), LEAST)
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
         let mut random = after(2.0, &[80]);
         assert_eq!(judge(&mut random, 20_000, WINDOW), Cause::Chance);
         assert_eq!(judge(&mut random, 10_000, WINDOW), Cause::Congestion);
-        random.on_ack(&ack(1010, 901, WINDOW), LEAST);
+        random.on_ack(&ack(1010, 901, WINDOW));
         assert_eq!(judge(&mut random, 20_000, WINDOW), Cause::Chance);
     }
 
@@ -226,7 +232,7 @@ mod tests {
     fn more_than_the_share_in_the_long_run_is_congestion_until_it_is_answered() {
         let mut random = after(2.0, &[80]);
         let mut round = |now_ms| {
-            random.on_ack(&ack(now_ms, now_ms - 50, 10_000), LEAST);
+            random.on_ack(&ack(now_ms, now_ms - 50, 10_000));
             judge(&mut random, 1000, 10_000)
         };
         let causes: Vec<_> = (0..100).map(|i| round(1000 + 100 * i)).collect();
@@ -267,14 +273,15 @@ mod tests {
         for _ in 0..2 {
             let mut late = ack(910, 400, 1000);
             late.rtt.latest = Duration::from_millis(100);
-            random.on_ack(&late, LEAST);
+            random.on_ack(&late);
         }
         assert_eq!(judge(&mut random, 1000, WINDOW), Cause::Chance);
     }
 
     #[test]
     fn without_an_rtt_nothing_is_put_down_to_chance() {
-        let cause = judge(&mut after(2.0, &[]), 1000, WINDOW);
+        let event = lost(1000, WINDOW);
+        let cause = after(2.0, &[]).judge(&event, &window(), Duration::ZERO);
         assert!(matches!(cause, Cause::Queue { emptied: 0.0 }), "{cause:?}");
     }
 
@@ -288,7 +295,7 @@ mod tests {
                 ..plain
             },
         ] {
-            let cause = after(2.0, &[80]).judge(&event, WINDOW, 1000);
+            let cause = after(2.0, &[80]).judge(&event, &window(), LEAST);
             assert_eq!(cause, Cause::Congestion);
         }
     }

@@ -302,7 +302,7 @@ impl Window {
     }
 
     /// Whether the latest reduction stands and was made for losses alone, as far as is known.
-    pub(super) fn is_reduction_open(&self) -> bool {
+    pub(super) fn is_reduced_for_losses(&self) -> bool {
         self.undo.is_some()
     }
 

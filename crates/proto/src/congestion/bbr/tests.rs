@@ -55,10 +55,10 @@ fn losses_that_are_not_congestion_cost_little() {
             transfer.run(5 * SECOND);
             transfer.run(20 * SECOND).0
         };
-        let reno = share(transfer("new-reno", link));
+        let cubic = share(transfer("cubic:random-loss=0", link));
         let bbr = share(on(link));
         assert!(bbr > at_least, "{rate} B/s: {bbr}");
-        assert!(bbr > 1.5 * reno, "{rate} B/s: {bbr} and {reno}");
+        assert!(bbr > 1.5 * cubic, "{rate} B/s: {bbr} and {cubic}");
     }
 }
 
