@@ -3,6 +3,7 @@
 //! `seed(run) = H(seed, scenario, swept values, repetition)`, without the contender: all contenders
 //! meet the same networks, so comparisons are paired.
 
+mod ignored;
 mod order;
 mod rivals;
 mod shard;
@@ -98,6 +99,8 @@ impl Plan {
     /// The first [`Mistake`] in any of the scenarios it stands for.
     pub fn make(document: &Document, changes: &Changes) -> Result<Self, Mistake> {
         let mut document = document.clone();
+        let given: Vec<_> = changes.set.iter().chain(&changes.sweep).collect();
+        ignored::parameters_exist(&document, &given)?;
         for (key, value) in &changes.set {
             document.set(key, &Node::typed(value))?;
         }
@@ -105,7 +108,7 @@ impl Plan {
         if sweep.is_some() || !changes.sweep.is_empty() {
             let mut sweep = sweep.unwrap_or_else(|| Node::given(Value::Table(Vec::new())));
             for (key, values) in &changes.sweep {
-                sweep.insert(key, Node::typed_values(values));
+                sweep::replace(&document, &mut sweep, key, Node::typed_values(values))?;
             }
             document.root.insert("sweep", sweep);
         }
@@ -117,6 +120,8 @@ impl Plan {
         let repeat = repeat(&document)?;
         let points = points(&document)?;
         let (contenders, swept) = (contenders(&document)?, swept_keys(&points));
+        ignored::none_plans(&document, &swept)?;
+        ignored::none_is_swept(&document, &changes.set, &swept)?;
         let expanded = document.to_toml();
         let mut base = document;
         let singles = base.root.remove("singles");

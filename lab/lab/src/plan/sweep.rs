@@ -1,5 +1,6 @@
 //! `[sweep]`: values that are run in all combinations, and lists that advance together.
 
+use super::ignored::{Covered, covered, keys};
 use super::{mistake, whole_file};
 use crate::scenario::{Dimension, Document, Entry, Mistake, Node, Quantity, Value};
 
@@ -40,6 +41,51 @@ pub(super) fn points(document: &Document) -> Result<Vec<Point>, Mistake> {
     Ok(points)
 }
 
+/// Sweeps `key` over `values`, in place of those that `sweep` has for what it stands for, by itself
+/// or among lists that advance together.
+///
+/// # Errors
+/// One of its keys stands for more, or only for a part of it.
+pub(super) fn replace(
+    document: &Document,
+    sweep: &mut Node,
+    key: &str,
+    values: Node,
+) -> Result<(), Mistake> {
+    for before in keys(sweep) {
+        if before == key && sweep.get(key).is_some() {
+            // It keeps its place, and with that the seeds of its runs.
+            continue;
+        }
+        if covered(document, &before, key) == Covered::All {
+            forget(sweep, &before);
+        } else if covered(document, &before, key) != Covered::Nothing
+            || covered(document, key, &before) != Covered::Nothing
+        {
+            let what = format!(
+                "the sweep of {before} has some of the same values: sweep {before}, or change the \
+                 file"
+            );
+            return Err(mistake(document, values.place, key, what));
+        }
+    }
+    sweep.insert(key, values);
+    Ok(())
+}
+
+/// Sweeps `key` no more.
+fn forget(sweep: &mut Node, key: &str) {
+    sweep.remove(key);
+    if let Value::Table(entries) = &mut sweep.value
+        && let Some(zip) = entries.iter_mut().find(|entry| entry.key == "zip")
+    {
+        match &mut zip.node.value {
+            Value::List(tables) => tables.iter_mut().for_each(|table| drop(table.remove(key))),
+            _ => drop(zip.node.remove(key)),
+        }
+    }
+}
+
 fn product(
     document: &Document,
     points: &[Point],
@@ -71,6 +117,10 @@ fn zipped(document: &Document, table: &Node) -> Result<Vec<Point>, Mistake> {
         ));
     };
     let mut choices: Vec<Point> = Vec::new();
+    if entries.is_empty() {
+        // All of its lists were replaced.
+        return Ok(vec![Vec::new()]);
+    }
     for (at, entry) in entries.iter().enumerate() {
         let values = values(document, entry)?;
         if at == 0 {

@@ -155,6 +155,120 @@ fn lists_in_a_zip_advance_together() {
 }
 
 #[test]
+fn a_sweep_from_the_command_line_replaces_a_list_that_advances_with_others() {
+    let text = FILE.replace(
+        "\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]",
+        "[[sweep.zip]]\n\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n\
+             \"path.b.forward.rate\" = [\"4Mbit/s\", \"3Mbit/s\"]",
+    );
+    let sums = |keys: &[&str]| -> BTreeSet<_> {
+        let sweep = |key: &&str| ((*key).to_owned(), "5Mbit/s".to_owned());
+        let changes = Changes {
+            sweep: keys.iter().map(sweep).collect(),
+            ..Changes::default()
+        };
+        let plan = plan(&text, &changes).unwrap();
+        plan.runs
+            .iter()
+            .map(|run| run.scenario.sum_of_rates())
+            .collect()
+    };
+    let (a, b) = ("path.a.forward.rate", "path.b.forward.rate");
+    assert_eq!(
+        sums(&[a]),
+        BTreeSet::from([Some(8_000_000), Some(9_000_000)])
+    );
+    assert_eq!(sums(&[a, b]), BTreeSet::from([Some(10_000_000)]));
+}
+
+#[test]
+fn a_value_that_a_sweep_replaces_cannot_be_set() {
+    let set = |key: &str| Changes {
+        set: vec![(key.to_owned(), "3Mbit/s".to_owned())],
+        ..Changes::default()
+    };
+    for key in [
+        "parameters.rtt",
+        "path.a.forward.rate",
+        "path.1.forward.rate",
+    ] {
+        let message = plan(FILE, &set(key)).unwrap_err().to_string();
+        assert!(message.contains("use --sweep"), "{key}: {message}");
+    }
+    // It counts for the other path.
+    plan(FILE, &set("path.*.forward.rate")).unwrap();
+}
+
+#[test]
+fn a_sweep_of_the_first_key_keeps_the_runs_that_the_file_has_too() {
+    let ids = |changes: &Changes| -> BTreeSet<String> {
+        let plan = plan(FILE, changes).unwrap();
+        plan.runs.into_iter().map(|run| run.id).collect()
+    };
+    let some = Changes {
+        sweep: vec![("parameters.rtt".to_owned(), "50ms,100ms".to_owned())],
+        ..Changes::default()
+    };
+    assert!(ids(&some).is_subset(&ids(&Changes::default())));
+}
+
+#[test]
+fn what_says_which_runs_there_are_cannot_be_swept() {
+    for key in ["repeat.runs", "contenders.anabranch.scheduler", "singles"] {
+        let changes = Changes {
+            sweep: vec![(key.to_owned(), "1,2".to_owned())],
+            ..Changes::default()
+        };
+        let message = plan(FILE, &changes).unwrap_err().to_string();
+        assert!(message.contains("cannot be swept"), "{key}: {message}");
+    }
+}
+
+#[test]
+fn a_parameter_that_another_given_value_names_is_one() {
+    let changes = Changes {
+        set: vec![("path.b.forward.delay".to_owned(), "=way * 2".to_owned())],
+        sweep: vec![("parameters.way".to_owned(), "10ms,20ms".to_owned())],
+        ..Changes::default()
+    };
+    plan(FILE, &changes).unwrap();
+}
+
+#[test]
+fn a_sweep_from_the_command_line_knows_the_files_by_any_name() {
+    let sweep = |key: &str| Changes {
+        sweep: vec![(key.to_owned(), "3Mbit/s".to_owned())],
+        ..Changes::default()
+    };
+    for key in ["path.1.forward.rate", "path.*.forward.rate"] {
+        let swept = plan(FILE, &sweep(key)).unwrap();
+        assert_eq!(swept.swept, ["parameters.rtt", key]);
+    }
+    let all = FILE.replace("\"path.a.forward.rate\"", "\"path.*.forward.rate\"");
+    let message = plan(&all, &sweep("path.a.forward.rate")).unwrap_err();
+    let message = message.to_string();
+    assert!(message.contains("has some of the same values"), "{message}");
+}
+
+#[test]
+fn a_parameter_from_the_command_line_is_one_of_the_files() {
+    let given = vec![("parameters.rtt2".to_owned(), "70ms".to_owned())];
+    let set = Changes {
+        set: given.clone(),
+        ..Changes::default()
+    };
+    let sweep = Changes {
+        sweep: given,
+        ..Changes::default()
+    };
+    for changes in [set, sweep] {
+        let message = plan(FILE, &changes).unwrap_err().to_string();
+        assert!(message.contains("no such parameter"), "{message}");
+        assert!(message.contains("did you mean `rtt`"), "{message}");
+    }
+}
+
+#[test]
 fn a_scenario_without_chance_runs_once() {
     let text = FILE
         .replace(", loss = \"1%\"", "")

@@ -143,6 +143,16 @@ impl Document {
         })
     }
 
+    /// The places that `key` stands for, as [`set`](Self::set) reads it: `*` is every element or
+    /// table there, and an element has a name and a number. What is missing is where it would be
+    /// added.
+    pub fn places(&self, key: &str) -> Vec<Vec<String>> {
+        let parts: Vec<&str> = key.split('.').collect();
+        let mut found = Vec::new();
+        places_in(Some(&self.root), &parts, &mut Vec::new(), &mut found);
+        found
+    }
+
     /// The document as TOML in a canonical form: the file with all changes.
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -264,6 +274,43 @@ fn with_element(key: &str, part: &str, element: &str) -> String {
 /// A part that was not found, and the names that exist.
 type Astray = (String, Vec<String>);
 
+fn places_in(
+    node: Option<&Node>,
+    parts: &[&str],
+    way: &mut Vec<String>,
+    found: &mut Vec<Vec<String>>,
+) {
+    let Some((part, rest)) = parts.split_first() else {
+        found.push(way.clone());
+        return;
+    };
+    let mut go = |step: String, next: Option<&Node>| {
+        way.push(step);
+        places_in(next, rest, way, found);
+        way.pop();
+    };
+    match node.map(|node| &node.value) {
+        Some(Value::List(items)) => {
+            for (at, item) in items.iter().enumerate() {
+                if is_element(part, at, item) {
+                    go(at.to_string(), Some(item));
+                }
+            }
+        }
+        Some(Value::Table(entries)) if *part == "*" => {
+            for entry in entries.iter().filter(|entry| is_table(&entry.node)) {
+                go(entry.key.clone(), Some(&entry.node));
+            }
+        }
+        _ => go((*part).to_owned(), node.and_then(|node| node.get(part))),
+    }
+}
+
+/// Whether a part of a key addresses this element of a list.
+fn is_element(part: &str, at: usize, item: &Node) -> bool {
+    part == "*" || name_of((at, item)) == part || (at + 1).to_string() == part
+}
+
 fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
     let Some((part, rest)) = parts.split_first() else {
         *node = new.clone();
@@ -271,12 +318,9 @@ fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
     };
     match &mut node.value {
         Value::List(items) => {
-            let names: Vec<String> = items.iter().enumerate().map(name_of).collect();
-            let chosen =
-                |at: usize| *part == "*" || names[at] == *part || (at + 1).to_string() == *part;
             let mut any = false;
             for (at, item) in items.iter_mut().enumerate() {
-                if chosen(at) {
+                if is_element(part, at, item) {
                     any = true;
                     set_in(item, rest, new)?;
                 }
@@ -284,7 +328,8 @@ fn set_in(node: &mut Node, parts: &[&str], new: &Node) -> Result<(), Astray> {
             if any {
                 Ok(())
             } else {
-                Err(((*part).to_owned(), names))
+                let names = items.iter().enumerate().map(name_of);
+                Err(((*part).to_owned(), names.collect()))
             }
         }
         Value::Table(entries) => {
