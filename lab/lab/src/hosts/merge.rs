@@ -195,6 +195,7 @@ impl View<'_> {
             blocked_receive_s: sender.blocked_receive_s,
             blocked_send_s: sender.blocked_send_s,
             blocked_hold_s: sender.blocked_hold_s,
+            sent_units: Some(sender.sent_units.iter().map(|(_, count)| count).sum()),
             late_units: self.late(),
             holds: sender.holds,
             packets: (!self.links.is_empty()).then(|| packets.sum()),

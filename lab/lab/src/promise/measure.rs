@@ -66,7 +66,9 @@ impl Measured {
     /// datagrams, of which there may be none, the share that is in time is compared.
     pub fn gain(&self) -> f64 {
         match self.figure {
-            Figure::Late => (1.0 - self.all) / (1.0 - self.best).max(1e-9),
+            // Nothing in time, or never done, by either.
+            _ if self.all.total_cmp(&self.best).is_eq() => 1.0,
+            Figure::Late => (1.0 - self.all) / (1.0 - self.best),
             _ => self.best / self.all,
         }
     }
@@ -202,7 +204,7 @@ fn judge(
     }
 }
 
-fn figure(kind: Figure, outcome: &Outcome) -> f64 {
+pub(super) fn figure(kind: Figure, outcome: &Outcome) -> f64 {
     let seconds = |time: Option<f64>| match outcome.status {
         Status::Ok => time.unwrap_or(f64::INFINITY),
         _ => f64::INFINITY,
@@ -211,7 +213,7 @@ fn figure(kind: Figure, outcome: &Outcome) -> f64 {
         Figure::Completion => seconds(outcome.completion_s),
         Figure::Requests => seconds(outcome.unit_p95_s),
         Figure::Late => {
-            let sent = outcome.units + outcome.late_units;
+            let sent = outcome.sent_units.unwrap_or(0);
             outcome.late_units as f64 / sent.max(1) as f64
         }
     }

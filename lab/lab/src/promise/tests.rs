@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::{Changes, Plan};
-use crate::results::json_lines;
+use crate::results::{Outcome, json_lines};
 use crate::scenario::Document;
 
 fn measured(all: f64, best: f64) -> Measured {
@@ -18,6 +18,27 @@ fn measured(all: f64, best: f64) -> Measured {
         oracle: Some(best / 2.0),
         twice: 0.0,
     }
+}
+
+#[test]
+fn datagrams_that_arrive_late_count_once() {
+    let outcome = Outcome {
+        units: 100,
+        sent_units: Some(100),
+        late_units: 100,
+        ..Outcome::default()
+    };
+    assert!(measure::figure(Figure::Late, &outcome) >= 1.0);
+}
+
+#[test]
+fn who_is_as_bad_as_the_best_link_gains_and_loses_nothing() {
+    let is_one = |gain: f64| gain.total_cmp(&1.0).is_eq();
+    assert!(is_one(measured(f64::INFINITY, f64::INFINITY).gain()));
+    let mut late = measured(1.0, 1.0);
+    late.figure = Figure::Late;
+    assert!(is_one(late.gain()));
+    assert!(!late.breaks(1.02));
 }
 
 #[test]

@@ -79,7 +79,10 @@ pub struct Outcome {
     pub blocked_hold_s: Option<f64>,
     /// Units of the flow that were completed: files, requests, datagrams.
     pub units: u64,
-    /// Datagrams that arrived after their deadline or not at all.
+    /// Datagrams that were to be sent, if the backend counts them.
+    #[serde(default)]
+    pub sent_units: Option<u64>,
+    /// Of these, how many arrived after their deadline or not at all.
     pub late_units: u64,
     /// Datagrams that were read after later ones.
     #[serde(default)]

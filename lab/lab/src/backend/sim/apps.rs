@@ -239,13 +239,24 @@ pub(super) fn first_and_last(
     (first.into_iter().min(), last.into_iter().max())
 }
 
-/// Times of the units of all flows in seconds, and how many units were late or lost.
-pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> (Vec<f64>, u64) {
-    let (mut times, mut late) = (Vec::new(), 0);
+/// What became of the units of all flows.
+#[derive(Debug, Default)]
+pub(super) struct Units {
+    /// How long each took that arrived, in seconds.
+    pub(super) times: Vec<f64>,
+    /// Datagrams that were to be sent.
+    pub(super) sent: u64,
+    /// Of these, how many were late or lost.
+    pub(super) late: u64,
+}
+
+/// What became of the units of all flows.
+pub(super) fn units(world: &World, [one, other]: [ProcessId; 2]) -> Units {
+    let mut units = Units::default();
     for (from, to) in [(one, other), (other, one)] {
-        late += units_to(world, from, to, &mut times);
+        units_to(world, from, to, &mut units);
     }
-    (times, late)
+    units
 }
 
 /// Datagrams of all flows that were read after later ones; `None` if no flow has datagrams.
@@ -257,8 +268,9 @@ pub(super) fn reordered(world: &World, hosts: [ProcessId; 2]) -> Option<u64> {
     counts.reduce(|sum, count| sum + count)
 }
 
-/// Adds the times of the units sent in this direction; returns how many were late or lost.
-fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>) -> u64 {
+/// Adds the units sent in this direction.
+fn units_to(world: &World, from: ProcessId, to: ProcessId, units: &mut Units) {
+    let times = &mut units.times;
     let (source, sink) = (
         world.process::<QuicHost>(from),
         world.process::<QuicHost>(to),
@@ -276,15 +288,15 @@ fn units_to(world: &World, from: ProcessId, to: ProcessId, times: &mut Vec<f64>)
         let done = exchange.finished.map(|at| at.since(exchange.request.at));
         times.extend(done.map(|time| time.as_secs_f64()));
     }
-    let mut late = 0;
     let sent = |flow: u16| -> u64 {
         let sources = source.all::<DatagramSource>();
         let sources = sources.filter(|source| source.number() == flow);
         sources.map(DatagramSource::sent).sum()
     };
     for (flow, stats) in sink.all::<Ordered>().flat_map(Ordered::all) {
-        late += sent(flow).saturating_sub(stats.in_time);
+        let sent = sent(flow);
+        units.sent += sent;
+        units.late += sent.saturating_sub(stats.in_time);
         times.extend(stats.delays.iter().map(Duration::as_secs_f64));
     }
-    late
 }

@@ -5,7 +5,7 @@
 //! backward  the host behind the near node calls, and the other sends to where the call came from
 //! ```
 
-use super::apps;
+use super::apps::{self, Units};
 use super::measure::seconds;
 use super::network::Built;
 use crate::results::DatagramFlow;
@@ -182,15 +182,17 @@ impl Calls {
         [first, all.filter_map(|call| call.last).max()]
     }
 
-    /// Times of the datagrams in seconds, and how many were late or lost.
-    pub(super) fn units(&self, world: &World) -> (Vec<f64>, u64) {
-        let (mut times, mut late) = (Vec::new(), 0);
+    /// What became of the datagrams.
+    pub(super) fn units(&self, world: &World) -> Units {
+        let mut units = Units::default();
         for call in &self.0 {
-            let stats = call.stats(world);
-            late += call.sent(world).saturating_sub(stats.in_time);
-            times.extend(stats.delays.iter().copied().map(seconds));
+            let (stats, sent) = (call.stats(world), call.sent(world));
+            units.sent += sent;
+            units.late += sent.saturating_sub(stats.in_time);
+            let delays = stats.delays.iter().copied();
+            units.times.extend(delays.map(seconds));
         }
-        (times, late)
+        units
     }
 
     /// What became of the datagrams of each flow.

@@ -30,7 +30,7 @@ pub(super) fn outcome(
     }
     let begin = built.first_start();
     let (first, last) = apps::first_and_last(&built.world, hosts);
-    let (times, late_units) = apps::units(&built.world, hosts);
+    let units = apps::units(&built.world, hosts);
     let bytes = apps::delivered(&built.world, hosts);
     let corrupt = apps::corrupt(&built.world, hosts);
     let completion = last.filter(|_| progress.done && progress.cold.is_none());
@@ -49,14 +49,15 @@ pub(super) fn outcome(
         first_byte_s: first.map(|at| seconds(at.since(begin))),
         completion_s: completion.map(|at| seconds(at.since(begin))),
         goodput_bps: goodput(progress, bytes, last, built.world.now()),
-        late_units,
+        sent_units: Some(units.sent),
+        late_units: units.late,
         reordered_units: apps::reordered(&built.world, hosts),
         events: Some(built.world.events()),
         packets: Some(packets(built)),
         trace_hash: Some(format!("{:016x}", built.world.trace_hash())),
         ..Outcome::default()
     };
-    outcome.add_units(times, built.scenario.record.units);
+    outcome.add_units(units.times, built.scenario.record.units);
     let names = paths_by_id(built, &paths);
     if stripe {
         outcome.paths = flow_outcomes(built);

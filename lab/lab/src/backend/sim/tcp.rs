@@ -428,8 +428,8 @@ impl Tcp {
             .filter_map(|lane| lane.sink_report(&built.world, self.hosts));
         let sinks: Vec<TcpReport> = sinks.collect();
         let mut times = self.unit_times(built);
-        let (of_datagrams, late_units) = self.calls.units(&built.world);
-        times.extend(of_datagrams);
+        let of_datagrams = self.calls.units(&built.world);
+        times.extend(of_datagrams.times);
         let datagrams = self
             .gates
             .map(|gates| self.calls.outcomes(&built.world, gates));
@@ -457,7 +457,8 @@ impl Tcp {
             goodput_bps: measure::goodput(progress, bytes, last, built.world.now()),
             reseq_peak_bytes: Some(held.sum()),
             duplicate_bytes: Some(again.sum()),
-            late_units,
+            sent_units: Some(of_datagrams.sent),
+            late_units: of_datagrams.late,
             reordered_units: reordered.reduce(|sum, one| sum + one),
             events: Some(built.world.events()),
             packets: Some(measure::packets(built)),
