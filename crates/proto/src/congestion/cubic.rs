@@ -428,6 +428,7 @@ mod tests {
         for now_ms in 896..900 {
             let mut latest = ack(now_ms, now_ms - 50, 1);
             latest.rtt.latest = Duration::from_millis(rtt_ms);
+            latest.rtt_sample = Some(latest.rtt.latest);
             cubic.on_ack(&latest, &[]);
         }
         cubic.window.size = 100_000;

@@ -45,10 +45,11 @@ impl HyStart {
         if ack.largest_sent > self.round_started && self.end_round(ack.now) {
             return Pace::Done;
         }
-        let sample = ack.rtt.latest;
-        self.current_min = Some(self.current_min.map_or(sample, |min| min.min(sample)));
-        self.samples = self.samples.saturating_add(1);
-        self.judge();
+        if let Some(sample) = ack.rtt_sample {
+            self.current_min = Some(self.current_min.map_or(sample, |min| min.min(sample)));
+            self.samples = self.samples.saturating_add(1);
+            self.judge();
+        }
         if self.conservative.is_some() {
             Pace::Conservative
         } else {
@@ -109,7 +110,7 @@ mod tests {
         for i in 0..10 {
             let mut ack = ack(start_ms + 1 + i, start_ms + i, 1000);
             ack.largest_sent = Instant::from_nanos(if i == 0 { start_ms * 1_000_000 } else { 1 });
-            ack.rtt.latest = Duration::from_millis(rtt_ms);
+            ack.rtt_sample = Some(Duration::from_millis(rtt_ms));
             pace = hystart.on_ack(&ack);
             if pace == Pace::Done {
                 break;
@@ -137,6 +138,18 @@ mod tests {
             assert_eq!(round(&mut hystart, i * 100, 112), Pace::Conservative);
         }
         assert_eq!(round(&mut hystart, 900, 112), Pace::Done);
+    }
+
+    #[test]
+    fn acknowledgements_of_older_packets_are_no_samples() {
+        let mut hystart = HyStart::default();
+        round(&mut hystart, 100, 80);
+        for i in 0..20 {
+            let mut ack = ack(200 + i, 200, 1000);
+            ack.rtt.latest = Duration::from_millis(160);
+            ack.rtt_sample = (i == 0).then_some(ack.rtt.latest);
+            assert_eq!(hystart.on_ack(&ack), Pace::Full);
+        }
     }
 
     #[test]

@@ -146,7 +146,7 @@ pub struct SentEvent {
 /// RTT estimates of the path (RFC 9002, section 5).
 #[derive(Debug, Clone, Copy)]
 pub struct RttView {
-    /// The latest sample, from this acknowledgement if it brought one.
+    /// The latest sample, of this acknowledgement or of one before.
     pub latest: Duration,
     /// The smallest sample.
     pub min: Duration,
@@ -167,6 +167,9 @@ pub struct AckEvent {
     pub bytes_in_flight: u64,
     /// Bytes in flight before the acknowledgement.
     pub prior_in_flight: u64,
+    /// The RTT sample that it brought; none if it acknowledges only what is older than what was
+    /// acknowledged before.
+    pub rtt_sample: Option<Duration>,
     /// RTT estimates, this acknowledgement included.
     pub rtt: RttView,
     /// A delivery-rate sample, if one could be taken.

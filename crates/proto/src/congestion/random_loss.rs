@@ -54,8 +54,6 @@ pub(super) struct RandomLoss {
     /// The share of what is sent that may be lost.
     share: f64,
     latest_rtts: [Duration; SAMPLES],
-    /// When the packet of the latest sample was sent.
-    newest: Instant,
     /// When the round began: it ends with an acknowledgement of what was sent after that.
     round_started: Instant,
     /// Bytes lost in the round.
@@ -83,7 +81,6 @@ impl RandomLoss {
         Self {
             share: percent / 100.0,
             latest_rtts: [Duration::MAX; SAMPLES],
-            newest: Instant::ZERO,
             round_started: Instant::ZERO,
             lost: 0,
             lost_lately: 0.0,
@@ -93,11 +90,9 @@ impl RandomLoss {
     }
 
     pub(super) fn on_ack(&mut self, ack: &AckEvent) {
-        if ack.largest_sent > self.newest {
-            // An acknowledgement of older packets brings no sample.
-            self.newest = ack.largest_sent;
+        if let Some(sample) = ack.rtt_sample {
             self.latest_rtts.rotate_right(1);
-            self.latest_rtts[0] = ack.rtt.latest;
+            self.latest_rtts[0] = sample;
         }
         if ack.largest_sent > self.round_started {
             self.round_started = ack.now;
@@ -176,7 +171,7 @@ mod tests {
         let mut random = RandomLoss::of(percent);
         for (sent_ms, latest) in (500..).zip(rtts_ms) {
             let mut sample = ack(900, sent_ms, WINDOW);
-            sample.rtt.latest = Duration::from_millis(*latest);
+            sample.rtt_sample = Some(Duration::from_millis(*latest));
             random.on_ack(&sample);
         }
         random
@@ -272,7 +267,7 @@ mod tests {
         let mut random = after(2.0, &[80, 100]);
         for _ in 0..2 {
             let mut late = ack(910, 400, 1000);
-            late.rtt.latest = Duration::from_millis(100);
+            late.rtt_sample = None;
             random.on_ack(&late);
         }
         assert_eq!(judge(&mut random, 1000, WINDOW), Cause::Chance);

@@ -19,6 +19,7 @@ pub(super) fn ack(now_ms: u64, sent_ms: u64, bytes: u64) -> AckEvent {
         largest_sent: at(sent_ms),
         bytes_in_flight: 0,
         prior_in_flight: bytes,
+        rtt_sample: Some(rtt),
         rtt: RttView {
             latest: rtt,
             min: rtt,
@@ -295,6 +296,7 @@ impl Transfer {
                 largest_sent: packet.sent,
                 bytes_in_flight: self.in_flight,
                 prior_in_flight,
+                rtt_sample: Some(latest),
                 rtt: RttView {
                     latest,
                     min: self.min_rtt,

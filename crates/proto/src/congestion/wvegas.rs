@@ -153,8 +153,10 @@ impl LossBased for WVegas {
         self.window.slow_start(counted);
         let round = &mut self.round;
         let began = *round.began.get_or_insert(event.now);
-        round.rtts += event.rtt.latest;
-        round.samples += 1;
+        if let Some(sample) = event.rtt_sample {
+            round.rtts += sample;
+            round.samples += 1;
+        }
         round.counted += counted;
         if event.largest_sent < began {
             return;

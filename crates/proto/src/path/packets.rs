@@ -48,6 +48,8 @@ pub(crate) struct Acked {
     pub(crate) prior_in_flight: u64,
     /// What is in flight now.
     pub(crate) in_flight: u64,
+    /// The RTT sample that the acknowledgement brought.
+    pub(crate) rtt_sample: Option<Duration>,
     /// The newest RTT sample.
     pub(crate) rtt: Duration,
     /// The packet size before and now, if it changed.
@@ -290,7 +292,7 @@ impl Path {
             ..Acked::default()
         };
         if let Some(delay) = news.delay {
-            self.time(now, news, delay, acked);
+            sum.rtt_sample = self.time(now, news, delay, acked);
         }
         if news.by.is_some() {
             self.pairs.on_ack(now, acked, self.route.mtu.current());
@@ -328,14 +330,14 @@ impl Path {
         sum
     }
 
-    /// Takes an RTT sample of the present route.
+    /// Takes an RTT sample of the present route, and returns it.
     fn time(
         &mut self,
         now: Instant,
         news: &News<'_>,
         delay: Duration,
         acked: &[(u64, SentPacket)],
-    ) {
+    ) -> Option<Duration> {
         // RFC 10069: an RTT spans both directions, so another return path is another RTT.
         if news.by.is_some_and(|by| self.liveness.on_ack_by(by)) {
             self.route.rtt.restart_min();
@@ -344,10 +346,12 @@ impl Path {
         let current = self.route.generation;
         let newly = news.newly;
         let mut packets = acked.iter();
-        if packets.any(|(pn, packet)| *pn == newly.pn && packet.tuple_generation == current) {
-            let rtt = now.since(newly.time_sent);
-            self.route.rtt.on_sample(rtt, delay, now);
+        if !packets.any(|(pn, packet)| *pn == newly.pn && packet.tuple_generation == current) {
+            return None;
         }
+        let rtt = now.since(newly.time_sent);
+        self.route.rtt.on_sample(rtt, delay, now);
+        Some(rtt)
     }
 
     /// Losses that were none: the controller may take back what it did for them.
@@ -485,6 +489,7 @@ impl Path {
                 largest_sent,
                 bytes_in_flight: route.in_flight,
                 prior_in_flight: sum.prior_in_flight,
+                rtt_sample: sum.rtt_sample,
                 rtt: route.rtt.view(),
                 rate,
                 app_limited: route.app_limited,

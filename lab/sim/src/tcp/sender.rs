@@ -112,6 +112,8 @@ pub(super) struct Sender {
     /// Offsets below this were sent while the window was the limit.
     limited: u64,
     last_sent: Instant,
+    /// The highest offset of which the controller has an RTT.
+    sampled: Option<u64>,
     timer: Option<Instant>,
     pub(super) stats: SendStats,
 }
@@ -152,6 +154,7 @@ impl Sender {
             urgent: false,
             limited: 0,
             last_sent: Instant::ZERO,
+            sampled: None,
             timer: None,
             stats: SendStats::default(),
         }
@@ -239,7 +242,7 @@ impl Sender {
                 self.mark_sacked(*block, now, &mut newly);
             }
         }
-        if let Some(sample) = newly.shortest.filter(|_| !newly.ambiguous) {
+        if let Some(sample) = newly.rtt_sample() {
             self.rtt.sample(sample);
         }
         if advanced {
@@ -432,12 +435,18 @@ impl Sender {
         let Some(largest_sent) = newly.latest else {
             return;
         };
+        // An older one, acknowledged late, says nothing of the path as it is.
+        let rtt_sample = newly.rtt_sample().filter(|_| newly.highest > self.sampled);
+        if rtt_sample.is_some() {
+            self.sampled = newly.highest;
+        }
         let event = AckEvent {
             now,
             bytes,
             largest_sent,
             bytes_in_flight: self.in_flight(),
             prior_in_flight: prior,
+            rtt_sample,
             rtt: RttView {
                 latest: self.rtt.latest,
                 min: self.rtt.min,
@@ -603,6 +612,8 @@ impl Sender {
 struct Newly {
     bytes: u64,
     segments: u64,
+    /// Where the last of the segments begins.
+    highest: Option<u64>,
     /// When the latest of the segments was sent.
     latest: Option<Instant>,
     /// Time since the latest was sent.
@@ -613,8 +624,13 @@ struct Newly {
 }
 
 impl Newly {
+    fn rtt_sample(&self) -> Option<Duration> {
+        self.shortest.filter(|_| !self.ambiguous)
+    }
+
     fn count(&mut self, now: Instant, sent: &Sent, bytes: u64) {
         self.bytes += bytes;
+        self.highest = self.highest.max(Some(sent.start));
         self.latest = self.latest.max(Some(sent.at));
         let sample = now.since(sent.at);
         self.shortest = self.shortest.min(Some(sample)).or(Some(sample));
