@@ -367,6 +367,17 @@ pub(super) fn transfer(text: &str, link: Link) -> Transfer {
     Transfer::new(controller(text), link)
 }
 
+#[test]
+fn what_leaves_at_the_instant_of_a_restart_is_sent_after_it() {
+    for name in ["new-reno", "cubic"] {
+        let mut controller = controller(name);
+        controller.restart(at(100));
+        let before = controller.window();
+        controller.on_ack(&ack(150, 100, PACKET), &[]);
+        assert_eq!(controller.window(), before + PACKET, "{name}");
+    }
+}
+
 /// All controllers but the constant window.
 fn adaptive() -> impl Iterator<Item = &'static str> {
     let all: Vec<_> = Registry::builtin()

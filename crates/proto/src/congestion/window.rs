@@ -7,7 +7,7 @@ use super::{
     usual_phase,
 };
 use crate::spec::{ParamDoc, Params, SpecError};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use std::fmt::Debug;
 
 /// The window a path starts with: that of RFC 9002, section 7.2, or so many packets.
@@ -368,7 +368,8 @@ impl Window {
         self.resume.end();
         self.size = minimum_window(self.mds);
         self.ssthresh = self.ssthresh.max(self.size);
-        self.reduced_at = Some(now);
+        // What leaves at this very instant is sent after it.
+        self.reduced_at = Some(now - Duration::from_nanos(1));
         self.recovering = false;
         self.credit = 0;
         self.undo = None;
