@@ -84,6 +84,7 @@ impl Connection {
         };
         let news = News {
             by: (level == Level::OneRtt).then_some(arrival.path),
+            came_at: arrival.came_at,
             newly,
             delay: sample.then_some(delay),
             ecn: ack.ecn,

@@ -93,7 +93,7 @@ impl Connection {
             .map(|path| Carrier {
                 path: arrival.path,
                 generation: path.route().generation(),
-                received: arrival.now,
+                received: arrival.came_at,
             });
         match carrier {
             Some(carrier) => self.one_way.settle(carrier),

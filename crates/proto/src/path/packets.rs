@@ -65,6 +65,8 @@ pub(crate) struct Acked {
 pub(crate) struct News<'a> {
     /// The path it came by; `None` if it is one of the handshake.
     pub(crate) by: Option<PathId>,
+    /// When it arrived, before it waited for its keys.
+    pub(crate) came_at: Instant,
     pub(crate) newly: &'a LargestNewlyAcked,
     /// The peer's delay in answering, as far as it is believed; `None` if nothing is timed.
     pub(crate) delay: Option<Duration>,
@@ -349,7 +351,8 @@ impl Path {
         if !packets.any(|(pn, packet)| *pn == newly.pn && packet.tuple_generation == current) {
             return None;
         }
-        let rtt = now.since(newly.time_sent);
+        // The wait for keys is no part of it (RFC 9002, section 5.3).
+        let rtt = news.came_at.since(newly.time_sent);
         self.route.rtt.on_sample(rtt, delay, now);
         Some(rtt)
     }

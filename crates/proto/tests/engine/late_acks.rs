@@ -252,3 +252,17 @@ fn an_answer_to_a_probe_and_to_older_packets_means_a_slow_path() {
         after.congestion_window
     );
 }
+
+/// RFC 9002, section 5.3: the wait for keys is subtracted.
+#[test]
+fn an_acknowledgement_that_came_before_its_keys_is_timed_by_when_it_came() {
+    let mut peer = RawPeer::client(Setup::default()).half_way();
+    // By 0.5-RTT, which the peer can read and acknowledge before the end of its handshake is there.
+    peer.provoke(100);
+    peer.ack_path(PathId::ZERO, 0);
+    peer.wait(Duration::from_millis(700));
+    peer.shake();
+    peer.assert_alive();
+    let slowest = peer.stats(PathId::ZERO).smoothed_rtt;
+    assert!(slowest < Duration::from_millis(100), "{slowest:?}");
+}
