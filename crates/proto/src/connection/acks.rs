@@ -242,8 +242,13 @@ impl Connection {
         let Some(path) = self.paths.path_mut(target) else {
             return;
         };
-        let Lost { event, mtu } = path.on_lost(now, lost, max_ack_delay);
+        let outcome = path.on_lost(now, lost, max_ack_delay);
+        let Lost { event, mtu, .. } = outcome;
         self.note_mtu(now, target, mtu);
+        if outcome.ecn_failed {
+            self.outbox
+                .observe(now, &Observation::EcnFailed { path: target });
+        }
         if probes > 0 {
             // A search may have ended.
             self.fit_datagrams();

@@ -99,10 +99,10 @@ impl EcnState {
         }
     }
 
-    /// `count` marked packets were declared lost. A route that drops every test packet is taken to
-    /// drop them for their marks (RFC 9000, section 13.4.2).
-    pub(crate) fn on_lost(&mut self, count: u64) -> EcnOutcome {
-        self.settled += count;
+    /// A marked packet was declared lost. A route that drops every test packet is taken to drop
+    /// them for their marks (RFC 9000, section 13.4.2).
+    pub(crate) fn on_lost(&mut self) -> EcnOutcome {
+        self.settled += 1;
         if self.stage == Stage::Waiting && self.settled >= self.marked {
             return self.fail();
         }

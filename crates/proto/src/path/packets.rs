@@ -82,6 +82,8 @@ pub(crate) struct Lost {
     pub(crate) event: Option<CongestionEvent>,
     /// The packet size before and now, if it changed.
     pub(crate) mtu: Option<(u16, u16)>,
+    /// The route was found to drop packets for their marks, and bears none any more.
+    pub(crate) ecn_failed: bool,
 }
 
 /// A packet of the path's own space that was authenticated and read.
@@ -395,8 +397,9 @@ impl Path {
     ) -> Lost {
         let old = self.route.mtu.current();
         let mut event = None;
+        let mut ecn_failed = false;
         for (pn, packet) in lost {
-            self.account_lost(now, *pn, packet, &mut event);
+            ecn_failed |= self.account_lost(now, *pn, packet, &mut event);
         }
         // A doubted path was silent, not congested; its controller starts over when it answers.
         if let Some(event) = &mut event
@@ -411,32 +414,35 @@ impl Path {
         }
         let new = self.route.mtu.current();
         let mtu = (new != old).then_some((old, new));
-        Lost { event, mtu }
+        Lost {
+            event,
+            mtu,
+            ecn_failed,
+        }
     }
 
+    /// Whether the route stops marking packets for the loss of this one.
     fn account_lost(
         &mut self,
         now: Instant,
         pn: u64,
         packet: &SentPacket,
         event: &mut Option<CongestionEvent>,
-    ) {
+    ) -> bool {
         let current = packet.tuple_generation == self.route.generation;
         let Some(route) = self.route_of(packet.tuple_generation) else {
-            return;
+            return false;
         };
         let size = u64::from(packet.size);
         if packet.in_flight {
             route.in_flight = route.in_flight.saturating_sub(size);
         }
+        let ecn_failed = packet.ecn_marked && route.ecn.on_lost() == EcnOutcome::Failed && current;
         if packet.is_mtu_probe {
             route.mtu.on_probe_lost(pn);
-            return;
+            return ecn_failed;
         }
         route.rate.on_lost(size);
-        if packet.ecn_marked {
-            route.ecn.on_lost(1);
-        }
         if let Some(mtu) = route.mtu.on_lost(now, packet.size, pn, packet.time_sent) {
             route.controller.on_mtu(mtu);
         }
@@ -459,6 +465,7 @@ impl Path {
             event.last_sent = event.last_sent.max(packet.time_sent);
             event.bytes_in_flight = bytes_in_flight;
         }
+        ecn_failed
     }
 
     /// The controller hears of losses or marks.

@@ -54,3 +54,16 @@ fn a_moved_path_proves_marks_anew_from_where_the_peer_counts() {
         assert!(stats.ecn, "marks are not proven on {tuple:?}");
     }
 }
+
+#[test]
+fn a_link_that_drops_what_is_marked_gets_no_marks_and_that_is_told_once() {
+    let mut ways = vec![Way::new(1).delay(10).rate(20 * MBIT)];
+    ways[0].drops_marks = true;
+    let mut pair = Pair::new(ways, TransportConfig::default());
+    let seen = pair.watch(false);
+    pair.connect();
+    pair.upload(300_000, Duration::from_secs(60));
+    assert!(!pair.client_conn().path_stats(PathId::ZERO).unwrap().ecn);
+    let seen = seen.lock().expect("no test thread panicked");
+    assert_eq!(seen.ecn_failed, [PathId::ZERO]);
+}

@@ -46,6 +46,8 @@ pub struct Way {
     pub down: bool,
     /// Every n-th packet is lost; 0 means none.
     pub drop_every: u64,
+    /// Packets with an ECN mark are lost.
+    pub drops_marks: bool,
     /// Packets of a thousand that are lost, repeated, and that arrive up to `jitter` late.
     pub loss: u64,
     pub repeat: u64,
@@ -79,6 +81,7 @@ impl Way {
             up: true,
             down: true,
             drop_every: 0,
+            drops_marks: false,
             loss: 0,
             repeat: 0,
             late: 0,
@@ -368,6 +371,9 @@ impl Pair {
                 *near == transmit.tuple
             });
             let Some(at) = at else { continue };
+            if self.ways[at].drops_marks && transmit.ecn.is_some() {
+                continue;
+            }
             let Some((arrival, tuple)) = self.travel(at, to_server, datagram.len() as u64) else {
                 continue;
             };

@@ -23,6 +23,8 @@ pub struct Seen {
     /// 1-RTT packets sent, for each path.
     pub sent: BTreeMap<PathId, u64>,
     pub lost: BTreeMap<PathId, u64>,
+    /// Paths that were found to carry no ECN marks.
+    pub ecn_failed: Vec<PathId>,
     /// Stream bytes sent, in packets that are not repeated elsewhere.
     pub stream_bytes: BTreeMap<PathId, u64>,
     /// The order of paths in which stream data left.
@@ -119,6 +121,7 @@ impl Observer for Watch {
             Observation::Metrics { path, metrics } => {
                 seen.windows.insert(*path, metrics.congestion_window);
             }
+            Observation::EcnFailed { path } => seen.ecn_failed.push(*path),
             Observation::PacketLost { path, .. } => *seen.lost.entry(*path).or_default() += 1,
             _ => {}
         }
