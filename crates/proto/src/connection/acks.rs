@@ -161,10 +161,7 @@ impl Connection {
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_acked(sequence),
             // What was queued again for a loss that was none need not leave any more.
             SentFrame::HandshakeDone => self.owed.handshake_done = false,
-            SentFrame::NewToken => {
-                self.owed.new_token_sent = None;
-                self.owed.new_token = None;
-            }
+            SentFrame::NewTokens { number } => self.owed.on_new_tokens_acked(number),
             _ if frame.is_about_paths() => self.paths.on_frame_acked(frame),
             _ => self.streams.on_acked(frame),
         }
@@ -179,12 +176,7 @@ impl Connection {
             }
             SentFrame::Ack { .. } => {}
             SentFrame::HandshakeDone => self.owed.handshake_done = true,
-            SentFrame::NewToken => {
-                // A newer one may wait by now.
-                if let Some(tokens) = self.owed.new_token_sent.take() {
-                    self.owed.new_token.get_or_insert(tokens);
-                }
-            }
+            SentFrame::NewTokens { number } => self.owed.on_new_tokens_lost(number),
             SentFrame::AckFrequency { sequence } => self.ack_requests.on_lost(sequence),
             _ if frame.is_about_paths() => self.paths.on_frame_lost(frame),
             _ => self.streams.on_lost(frame, path),

@@ -17,10 +17,48 @@ const CONTROL_ROOM: usize = 64;
 pub(super) struct OwedFrames {
     /// `HANDSHAKE_DONE` must be sent (server).
     pub(super) handshake_done: bool,
-    /// Tokens for later connections, one each, must be sent (server). They leave in one packet.
-    pub(super) new_token: Option<Vec<Vec<u8>>>,
+    /// Tokens that must be sent (server).
+    new_tokens: Option<NewTokens>,
     /// They were sent and not acknowledged: kept to be sent again.
-    pub(super) new_token_sent: Option<Vec<Vec<u8>>>,
+    new_tokens_sent: Option<NewTokens>,
+    /// How many times tokens were given.
+    given: u64,
+}
+
+/// Tokens for later connections, one each. They leave in one packet.
+#[derive(Debug)]
+struct NewTokens {
+    /// Which these are: others may have been given when an old acknowledgement comes.
+    number: u64,
+    tokens: Vec<Vec<u8>>,
+}
+
+impl OwedFrames {
+    /// Whether tokens wait or are under way: they leave and arrive as one, then others may.
+    pub(super) fn has_new_tokens(&self) -> bool {
+        self.new_tokens.is_some() || self.new_tokens_sent.is_some()
+    }
+
+    /// Tokens for the peer.
+    pub(super) fn give_new_tokens(&mut self, tokens: Vec<Vec<u8>>) {
+        let number = self.given;
+        self.given += 1;
+        self.new_tokens = Some(NewTokens { number, tokens });
+    }
+
+    /// What was queued again for a loss that was none need not leave any more.
+    pub(super) fn on_new_tokens_acked(&mut self, number: u64) {
+        for tokens in [&mut self.new_tokens, &mut self.new_tokens_sent] {
+            tokens.take_if(|tokens| tokens.number == number);
+        }
+    }
+
+    pub(super) fn on_new_tokens_lost(&mut self, number: u64) {
+        let sent = self.new_tokens_sent.take_if(|sent| sent.number == number);
+        if sent.is_some() {
+            self.new_tokens = sent;
+        }
+    }
 }
 
 impl Connection {
@@ -51,7 +89,7 @@ impl Connection {
     /// Whether control frames wait that no stream asks for.
     fn owes_at(&self, level: Level) -> bool {
         self.owed.handshake_done
-            || self.owed.new_token.is_some()
+            || self.owed.new_tokens.is_some()
             || self.owes_path_frames() && level == Level::OneRtt
             || self.ack_requests.is_pending()
             || self.handshake.has_crypto(Level::OneRtt)
@@ -67,7 +105,8 @@ impl Connection {
 
     /// Whether a packet on the path has room for any control frame.
     pub(super) fn has_control_room(&self, path: PathId, level: Level) -> bool {
-        let tokens = self.owed.new_token.iter().flatten();
+        let waiting = self.owed.new_tokens.iter();
+        let tokens = waiting.flat_map(|waiting| &waiting.tokens);
         let tokens: usize = tokens.map(|token| CONTROL_ROOM + token.len()).sum();
         let path = self.paths.open_path(path);
         path.is_some_and(|path| room_on(path, level) >= CONTROL_ROOM.max(tokens))
@@ -96,17 +135,46 @@ impl Connection {
 
     /// Writes all tokens or none: what is acknowledged or lost are all of them.
     fn write_new_tokens(&mut self, frames: &mut Frames<'_>) {
-        let Some(tokens) = self.owed.new_token.take() else {
+        let Some(waiting) = self.owed.new_tokens.take() else {
             return;
         };
         let before = frames.mark();
-        let mut tokens_left = tokens.iter();
+        let mut tokens_left = waiting.tokens.iter();
         if tokens_left.all(|token| frames.put(&Frame::NewToken { token })) {
-            frames.note(SentFrame::NewToken);
-            self.owed.new_token_sent = Some(tokens);
+            let number = waiting.number;
+            frames.note(SentFrame::NewTokens { number });
+            self.owed.new_tokens_sent = Some(waiting);
         } else {
             frames.go_back(before);
-            self.owed.new_token = Some(tokens);
+            self.owed.new_tokens = Some(waiting);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_acknowledgement_does_not_take_newer_tokens_away() {
+        let mut owed = OwedFrames::default();
+        let sent = |owed: &mut OwedFrames| owed.new_tokens_sent = owed.new_tokens.take();
+        owed.give_new_tokens(vec![vec![1]]);
+        sent(&mut owed);
+        owed.on_new_tokens_lost(0);
+        assert!(owed.new_tokens.is_some(), "they leave again");
+        sent(&mut owed);
+        owed.on_new_tokens_acked(0);
+        assert!(!owed.has_new_tokens());
+        owed.give_new_tokens(vec![vec![2]]);
+        // The first packet was only late.
+        owed.on_new_tokens_acked(0);
+        assert!(owed.new_tokens.is_some());
+        sent(&mut owed);
+        owed.on_new_tokens_lost(0);
+        owed.on_new_tokens_acked(0);
+        assert!(owed.new_tokens_sent.is_some());
+        owed.on_new_tokens_acked(1);
+        assert!(!owed.has_new_tokens());
     }
 }

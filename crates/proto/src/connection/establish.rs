@@ -106,7 +106,8 @@ impl Connection {
         let (keys, rng) = (self.identity.keys(), &mut self.rng);
         let tokens = (0..self.handshake.tickets_given().max(1))
             .map(|_| keys.seal_new_token(now, &address, rng));
-        self.owed.new_token = Some(tokens.collect());
+        let tokens = tokens.collect();
+        self.owed.give_new_tokens(tokens);
         self.begin_memories();
     }
 

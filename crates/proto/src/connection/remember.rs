@@ -115,9 +115,7 @@ impl Connection {
     /// Queues a token that says what paths carry, if `target` carries much more than the last one
     /// says.
     pub(super) fn tell_memory(&mut self, now: Instant, target: PathId) {
-        // What is owed or under way leaves and arrives as one.
-        let is_due = self.memories.left > 0;
-        if !is_due || self.owed.new_token.is_some() || self.owed.new_token_sent.is_some() {
+        if self.memories.left == 0 || self.owed.has_new_tokens() {
             return;
         }
         let side = self.identity.side();
@@ -136,7 +134,7 @@ impl Connection {
         if let Some(addresses) = self.memories.tell(target, &paths, first) {
             let (keys, rng) = (self.identity.keys(), &mut self.rng);
             let token = keys.seal_new_token(now, &addresses, rng);
-            self.owed.new_token = Some(vec![token]);
+            self.owed.give_new_tokens(vec![token]);
             self.memories.left -= 1;
         }
     }

@@ -55,7 +55,9 @@ pub enum SentFrame {
         dir: Dir,
     },
     HandshakeDone,
-    NewToken,
+    NewTokens {
+        number: u64,
+    },
     /// An acknowledgement of `path` up to `largest`: once it is acknowledged itself, ranges up to
     /// there need not be reported again (RFC 9000, section 13.2.4).
     Ack {
