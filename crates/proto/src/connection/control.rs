@@ -103,13 +103,15 @@ impl Connection {
         self.paths.owes_frames() && (self.handshake.is_complete() || first.is_some_and(is_proven))
     }
 
-    /// Whether a packet on the path has room for any control frame.
+    /// Whether a packet may leave on the path with any control frame.
     pub(super) fn has_control_room(&self, path: PathId, level: Level) -> bool {
         let waiting = self.owed.new_tokens.iter();
         let tokens = waiting.flat_map(|waiting| &waiting.tokens);
         let tokens: usize = tokens.map(|token| CONTROL_ROOM + token.len()).sum();
         let path = self.paths.open_path(path);
-        path.is_some_and(|path| room_on(path, level) >= CONTROL_ROOM.max(tokens))
+        path.is_some_and(|path| {
+            path.route().takes_control() && room_on(path, level) >= CONTROL_ROOM.max(tokens)
+        })
     }
 
     /// Writes what fits of the control frames that can go on any path.

@@ -67,6 +67,7 @@ impl Connection {
         if self.paths.owes_frames()
             && self.handshake.is_complete()
             && let Some(path) = self.paths.control_path(None).filter(is_proven)
+            && path.route().takes_control()
         {
             return Some(Job::new(path.id(), Task::Control));
         }
@@ -257,6 +258,7 @@ impl Connection {
             }
             Task::Acknowledge => self.write_acks(now, &mut packet, true),
             Task::Control => {
+                packet.set_kind(Kind::Control);
                 self.write_acks(now, &mut packet, false);
                 self.write_control(&mut packet);
             }
@@ -406,11 +408,12 @@ impl Connection {
             // No acknowledgement fitted, so there is nothing to time.
             frames.go_back(before);
         }
-        let silent = self
-            .paths
-            .path(carrier)
-            .map_or(0, |p| p.space().sent_since_ack_eliciting());
-        if alone && silent >= ACKS_BEFORE_PING && packet.has_frames() {
+        let asks = |path: &Path| {
+            path.space().sent_since_ack_eliciting() >= ACKS_BEFORE_PING
+                && path.route().takes_control()
+        };
+        if alone && self.paths.path(carrier).is_some_and(asks) && packet.has_frames() {
+            packet.set_kind(Kind::Control);
             packet.frames().put(&Frame::Ping);
         }
     }

@@ -18,6 +18,7 @@ use crate::event::Purpose;
 use crate::handshake::{Handshake, Level};
 use crate::path::liveness::Sent;
 use crate::path::packets::Leaving;
+use crate::recovery::sent_packets::BesideWindow;
 use anabranch_wire::header::{self, LongHeader, LongType};
 use anabranch_wire::{ConnectionId, PathId, packet_number};
 
@@ -85,6 +86,8 @@ pub(crate) enum Kind {
     MtuProbe,
     /// A copy that the scheduler requested: it is not copied again.
     Copy,
+    /// It leaves for the sake of control frames, or of an acknowledgement that asks for one.
+    Control,
 }
 
 /// How large a finished packet has to be.
@@ -233,6 +236,11 @@ impl<'a> Packet<'a> {
             ack_eliciting,
             in_flight: ack_eliciting || padded,
             is_mtu_probe: kind == Kind::MtuProbe,
+            beside_window: match kind {
+                Kind::Validation => Some(BesideWindow::Proof),
+                Kind::Control => Some(BesideWindow::Control),
+                _ => None,
+            },
             awaits,
             frames,
         };
@@ -263,7 +271,9 @@ impl<'a> Packet<'a> {
             Kind::MtuProbe => Purpose::MtuProbe,
             Kind::Probe => Purpose::Probe,
             Kind::Copy => Purpose::Copy,
-            Kind::Plain | Kind::BehindHandshake | Kind::Validation => Purpose::Frames,
+            Kind::Plain | Kind::BehindHandshake | Kind::Validation | Kind::Control => {
+                Purpose::Frames
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::packet::Frames;
 use crate::path::ecn::EcnOutcome;
 use crate::recovery::ack_policy::AckPolicy;
 use crate::recovery::sent::SentFrames;
+use crate::recovery::sent_packets::BesideWindow;
 use crate::recovery::{LargestNewlyAcked, SentPacket, loss, rate};
 use crate::time::{Duration, Instant};
 use anabranch_wire::PathId;
@@ -35,6 +36,8 @@ pub(crate) struct Leaving {
     /// It counts as in flight.
     pub(crate) in_flight: bool,
     pub(crate) is_mtu_probe: bool,
+    /// What it is for, if the window was not asked.
+    pub(crate) beside_window: Option<BesideWindow>,
     pub(crate) awaits: Sent,
     pub(crate) frames: SentFrames,
 }
@@ -120,6 +123,7 @@ impl Path {
         if packet.in_flight {
             snapshot = route.rate.on_sent(now, route.in_flight);
             route.in_flight += size;
+            route.count_beside_window(packet.beside_window);
             route.pacer.on_sent(now, size);
             route.controller.on_sent(&SentEvent {
                 now,
@@ -138,6 +142,7 @@ impl Path {
             ack_eliciting: packet.ack_eliciting,
             in_flight: packet.in_flight,
             is_mtu_probe: packet.is_mtu_probe,
+            beside_window: packet.beside_window,
             ecn_marked,
             tuple_generation: route.generation,
             bytes_in_flight_after: route.in_flight,
@@ -162,6 +167,7 @@ impl Path {
             ack_eliciting: false,
             in_flight: false,
             is_mtu_probe: false,
+            beside_window: None,
             ecn_marked: false,
             tuple_generation: NO_ROUTE,
             bytes_in_flight_after: self.route.in_flight,
@@ -307,9 +313,7 @@ impl Path {
             let Some(route) = self.route_of(packet.tuple_generation) else {
                 continue;
             };
-            if packet.in_flight {
-                route.in_flight = route.in_flight.saturating_sub(u64::from(packet.size));
-            }
+            route.take_off(packet);
             if !current {
                 continue;
             }
@@ -434,9 +438,7 @@ impl Path {
             return false;
         };
         let size = u64::from(packet.size);
-        if packet.in_flight {
-            route.in_flight = route.in_flight.saturating_sub(size);
-        }
+        route.take_off(packet);
         let ecn_failed = packet.ecn_marked && route.ecn.on_lost() == EcnOutcome::Failed && current;
         if packet.is_mtu_probe {
             route.mtu.on_probe_lost(pn);
@@ -512,10 +514,8 @@ impl Path {
     /// Packets of a space that is gone count as neither acknowledged nor lost.
     pub(crate) fn on_space_gone(&mut self, packets: &[(u64, SentPacket)]) {
         for (_, packet) in packets {
-            if packet.in_flight
-                && let Some(route) = self.route_of(packet.tuple_generation)
-            {
-                route.in_flight = route.in_flight.saturating_sub(u64::from(packet.size));
+            if let Some(route) = self.route_of(packet.tuple_generation) {
+                route.take_off(packet);
             }
         }
         self.liveness.reset_backoff();
@@ -524,6 +524,7 @@ impl Path {
     /// The path is given up: returns what was in flight.
     pub(crate) fn on_closing(&mut self) -> Vec<(u64, SentPacket)> {
         self.route.in_flight = 0;
+        self.route.forget_beside_window();
         self.previous = None;
         self.elsewhere = super::validation::Elsewhere::default();
         self.liveness.on_closing();

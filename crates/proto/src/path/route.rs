@@ -10,15 +10,22 @@ use crate::path::ecn::EcnState;
 use crate::path::mtu::MtuDiscovery;
 use crate::path::validation::{Responses, Validation};
 use crate::recovery::pacer::rate_for_window;
-use crate::recovery::{DeliveryRate, Pacer, RttEstimator};
+use crate::recovery::sent_packets::BesideWindow;
+use crate::recovery::{DeliveryRate, Pacer, RttEstimator, SentPacket};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use anabranch_wire::frame::Frame;
-use anabranch_wire::{PathId, Side};
+use anabranch_wire::{MIN_DATAGRAM_SIZE, PathId, Side};
 use std::net::IpAddr;
 
 /// Less than this is left to acknowledgements of the handshake.
 const MIN_EARLY_DATA_BUDGET: u64 = 256;
+
+/// Packets with challenges or answers to them that may be in flight.
+const MAX_PROOFS: u32 = 32;
+
+/// Packets of control frames that may be in flight, where the window holds fewer.
+const LEAST_CONTROL: u64 = 256;
 
 /// Bytes of a challenge or its answer.
 const PROOF_LEN: usize = 9;
@@ -57,6 +64,9 @@ pub(crate) struct Route {
     pub(super) responses: Responses,
     /// Bytes sent by this route and neither acknowledged nor lost, over all packet number spaces.
     pub(super) in_flight: u64,
+    /// Packets among these that did not ask the window.
+    proofs: u32,
+    control: u32,
     /// Whether room was left unused when there was nothing to send (RFC 9002, section 7.8).
     pub(super) app_limited: bool,
 }
@@ -96,6 +106,8 @@ impl Route {
             carries_early_data: false,
             responses: Responses::default(),
             in_flight: 0,
+            proofs: 0,
+            control: 0,
             app_limited: false,
         }
     }
@@ -231,8 +243,44 @@ impl Route {
     /// Whether a challenge or an answer waits, and may be sent.
     pub(crate) fn owes_proof(&self, now: Instant) -> bool {
         let validation = self.validation.as_ref();
-        (validation.is_some_and(|it| it.wants_challenge(now)) || !self.responses.is_empty())
+        // RFC 9000, section 8.2.2: answers wait for nothing but congestion control. A peer that
+        // acknowledges none of so many gets no more, or it could make us keep any number.
+        let answers = !self.responses.is_empty() && self.proofs < MAX_PROOFS;
+        (validation.is_some_and(|it| it.wants_challenge(now)) || answers)
             && self.amplification.leaves_room()
+    }
+
+    /// Whether one more packet of control frames may leave: they do not ask the window, and a peer
+    /// that acknowledges nothing could make us keep any number otherwise.
+    pub(crate) fn takes_control(&self) -> bool {
+        let held = self.controller.window() / MIN_DATAGRAM_SIZE as u64;
+        u64::from(self.control) < held.max(LEAST_CONTROL)
+    }
+
+    /// Counts a packet that left without asking the window.
+    pub(super) fn count_beside_window(&mut self, what: Option<BesideWindow>) {
+        match what {
+            Some(BesideWindow::Proof) => self.proofs += 1,
+            Some(BesideWindow::Control) => self.control += 1,
+            None => {}
+        }
+    }
+
+    /// None of these packets is in flight any more.
+    pub(super) fn forget_beside_window(&mut self) {
+        (self.proofs, self.control) = (0, 0);
+    }
+
+    /// A packet that left by this route is in flight no more.
+    pub(super) fn take_off(&mut self, packet: &SentPacket) {
+        if packet.in_flight {
+            self.in_flight = self.in_flight.saturating_sub(u64::from(packet.size));
+            match packet.beside_window {
+                Some(BesideWindow::Proof) => self.proofs = self.proofs.saturating_sub(1),
+                Some(BesideWindow::Control) => self.control = self.control.saturating_sub(1),
+                None => {}
+            }
+        }
     }
 
     /// An earlier connection saw this of the route, which counts `until` then. Only before anything

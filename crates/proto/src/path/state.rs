@@ -323,9 +323,9 @@ impl Path {
 
     /// Packets will never be acknowledged, which says nothing about congestion.
     pub(crate) fn forget_in_flight(&mut self, sent: &[(u64, SentPacket)]) {
-        let in_flight = sent.iter().filter(|(_, packet)| packet.in_flight);
-        let bytes: u64 = in_flight.map(|(_, packet)| u64::from(packet.size)).sum();
-        self.route.in_flight = self.route.in_flight.saturating_sub(bytes);
+        for (_, packet) in sent {
+            self.route.take_off(packet);
+        }
     }
 
     /// Nothing in flight of the path's own space will be acknowledged: returns it.

@@ -201,6 +201,7 @@ impl World {
             ack_eliciting: true,
             in_flight: true,
             is_mtu_probe: false,
+            beside_window: None,
             awaits: Sent::Awaited,
             frames,
         };

@@ -86,6 +86,7 @@ mod tests {
             ack_eliciting: true,
             in_flight: true,
             is_mtu_probe: false,
+            beside_window: None,
             ecn_marked: false,
             tuple_generation: 0,
             bytes_in_flight_after: 0,

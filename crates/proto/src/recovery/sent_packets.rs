@@ -17,6 +17,15 @@ pub const MAX_ACK_ONLY_REMEMBERED: usize = 64;
 /// This many late packets tell of more than one loss.
 pub const SEVERAL: usize = 3;
 
+/// What leaves without asking the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BesideWindow {
+    /// Challenges and answers to them.
+    Proof,
+    /// Control frames, or the PING of an acknowledgement.
+    Control,
+}
+
 /// A packet that was sent, and what to do with it later.
 #[derive(Debug, Clone)]
 pub struct SentPacket {
@@ -33,6 +42,8 @@ pub struct SentPacket {
     pub in_flight: bool,
     /// Whether it probes for a larger datagram size; its loss is no sign of congestion.
     pub is_mtu_probe: bool,
+    /// What it was for, if it left without asking the window.
+    pub beside_window: Option<BesideWindow>,
     /// Whether it left with an ECN-capable codepoint.
     pub ecn_marked: bool,
     /// The generation of the path's 4-tuple that it was sent on.

@@ -14,6 +14,7 @@ pub(in crate::recovery) fn packet(time_sent: Instant) -> SentPacket {
         ack_eliciting: true,
         in_flight: true,
         is_mtu_probe: false,
+        beside_window: None,
         ecn_marked: true,
         tuple_generation: 0,
         bytes_in_flight_after: 1200,

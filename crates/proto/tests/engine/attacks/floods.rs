@@ -35,6 +35,82 @@ fn a_flood_of_challenges_gets_few_answers_and_all_to_where_it_came_from() {
     peer.assert_alive();
 }
 
+/// Row 15: what was answered is kept until it is acknowledged.
+#[test]
+fn who_acknowledges_no_answer_gets_no_more_of_them() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        peer.wait(Duration::from_secs(1));
+        peer.ack_all();
+        let answers_to = |peer: &mut RawPeer, round: u8| {
+            peer.inbox.clear();
+            for n in 0..200 {
+                let data = [n, round, 0, 0, 0, 0, 0, 9];
+                peer.frames(ZERO, &[Frame::PathChallenge { data }]);
+            }
+            peer.count(|frame| matches!(frame, Frame::PathResponse { .. }))
+        };
+        let first = answers_to(&mut peer, 1);
+        assert!((10..=40).contains(&first), "{first} answers to 200");
+        let second = answers_to(&mut peer, 2);
+        assert!(second <= 4, "{second} answers to 200 more");
+        assert!(peer.stats(ZERO).bytes_in_flight < 80_000);
+        peer.ack_all();
+        assert!(answers_to(&mut peer, 3) >= 10, "it goes on");
+        peer.assert_alive();
+    }
+}
+
+/// Row 15: of acknowledgements, too, some ask to be acknowledged.
+#[test]
+fn who_acknowledges_nothing_makes_nobody_keep_more_and_more() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        peer.wait(Duration::from_secs(1));
+        peer.ack_all();
+        let kept = |peer: &mut RawPeer| {
+            for _ in 0..20_000 {
+                peer.frames(ZERO, &[Frame::Ping, Frame::ImmediateAck]);
+            }
+            peer.stats(ZERO).bytes_in_flight
+        };
+        let before = kept(&mut peer);
+        assert!(before < 40_000, "{before}");
+        assert!(kept(&mut peer) <= before + 4_000, "{before} and more");
+        peer.assert_alive();
+    }
+}
+
+/// Row 16: the replacements are kept until they are acknowledged.
+#[test]
+fn who_acknowledges_no_replacement_of_connection_ids_gets_no_more_of_them() {
+    for victim in BOTH {
+        let mut peer = RawPeer::against(victim);
+        peer.wait(Duration::from_secs(1));
+        peer.ack_all();
+        let issued = |peer: &RawPeer| {
+            let known = peer.remote_cids.keys().filter(|(path, _)| *path == ONE);
+            known.map(|(_, sequence)| sequence + 1).max().unwrap_or(0)
+        };
+        let mut retired = 0;
+        for _ in 0..1000 {
+            if retired < issued(&peer) {
+                let (path, sequence) = (ONE, retired);
+                peer.frames(ZERO, &[Frame::RetireConnectionId { path, sequence }]);
+                retired += 1;
+            } else {
+                peer.frames(ZERO, &[Frame::Ping]);
+            }
+        }
+        assert!((10..300).contains(&retired), "{retired} were replaced");
+        assert!(peer.stats(ZERO).bytes_in_flight < 80_000);
+        let before = retired;
+        peer.ack_all();
+        assert!(issued(&peer) > before, "it goes on");
+        peer.assert_alive();
+    }
+}
+
 /// Row 16.
 #[test]
 fn connection_ids_that_retire_each_other_without_end_are_refused() {
@@ -76,6 +152,7 @@ fn connection_ids_retired_in_masses_are_replaced_one_for_one() {
         for sequence in 0..200 {
             let path = ONE;
             peer.frames(ZERO, &[Frame::RetireConnectionId { path, sequence }]);
+            peer.ack_all();
         }
         let issued = peer.remote_cids.keys().filter(|(path, _)| *path == ONE);
         assert_eq!(issued.count(), 201);
