@@ -74,7 +74,9 @@ impl Liveness {
         if self.owes_probe() || !around.confirmed {
             return None;
         }
-        let sent = self.pto_from?;
+        // A path may have rested since: then what is awaited left later.
+        let oldest = own.oldest?;
+        let sent = self.pto_from?.max(oldest);
         let wait = self.probe_wait(own.pto, sent, around.others_answer);
         let (usual, patience) = (sent + wait, wait * PATIENCE_WHILE_SENDING);
         // `None` sorts before any time.
@@ -82,7 +84,6 @@ impl Liveness {
         if heard.is_some_and(|heard| heard + patience >= usual) {
             return Some(usual);
         }
-        let oldest = own.oldest?;
         let silent_since = heard.unwrap_or(oldest).max(oldest);
         Some(usual.min(silent_since + patience))
     }

@@ -274,6 +274,19 @@ mod probing {
     }
 
     #[test]
+    fn what_is_asked_after_a_rest_has_its_full_time() {
+        let mut path = path();
+        path.on_sent(at(0), Sent::Awaited);
+        path.on_acked(at(10), Some(at(0)), PTO);
+        path.on_answered(at(10), PTO, [at(0)].into_iter());
+        path.on_sent(at(500), Sent::Unawaited);
+        for around in [alone(), with_others()] {
+            let deadline = path.deadline(&one(500), &around);
+            assert!(deadline.is_some_and(|(time, _)| time >= at(520)));
+        }
+    }
+
+    #[test]
     fn an_acknowledgement_ends_the_backoff_and_gives_what_is_under_way_its_full_time() {
         let mut path = path();
         path.on_sent(at(0), Sent::Awaited);
