@@ -372,6 +372,8 @@ impl OneWay {
         for entry in &mut self.entries {
             entry.trips.retain(|(via, _)| *via != path);
         }
+        // The packet that gives the path up may have acknowledged some of it before.
+        self.echoes.retain(|echo| echo.path != path);
         self.basis = self.find_basis(now);
     }
 

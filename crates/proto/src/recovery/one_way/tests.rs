@@ -103,6 +103,27 @@ fn crossed() -> Net {
 }
 
 #[test]
+fn a_path_that_is_given_up_by_the_packet_that_acknowledges_it_is_forgotten() {
+    let mut net = crossed();
+    net.rounds(3);
+    let sent = at(net.now);
+    net.one_way.note_echo(Echo {
+        path: B,
+        generation: 0,
+        sent,
+        ack_delay: Duration::ZERO,
+    });
+    net.one_way.forget(sent, B);
+    net.one_way.settle(Carrier {
+        path: A,
+        generation: 0,
+        received: sent + Duration::from_millis(60),
+    });
+    assert!(net.one_way.delays().is_empty());
+    assert!(net.one_way.entry(B).is_none());
+}
+
+#[test]
 fn timestamps_tell_the_differences_and_bound_the_clock_offset() {
     let mut net = crossed();
     net.rounds(3);
