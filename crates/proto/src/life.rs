@@ -2,8 +2,8 @@
 //! section 10).
 //!
 //! ```text
-//! open ── we close ──> closing ── time, or the peer closes ──> draining ── time ──> drained
-//!   └──── the peer closes, or nothing comes any more ────────────^
+//! open ── we close ──> closing ── time ──> drained
+//!   └── the peer closes ──> draining ── time ──^
 //! ```
 
 use crate::error::TransportError;

@@ -136,7 +136,6 @@ impl RangeSet {
     }
 
     /// Removes every member of `other`.
-    #[cfg(test)]
     pub(crate) fn subtract(&mut self, other: &Self) {
         for range in other.iter() {
             self.remove(range);

@@ -174,8 +174,8 @@ pub struct AckEvent {
     pub rtt: RttView,
     /// A delivery-rate sample, if one could be taken.
     pub rate: Option<RateSample>,
-    /// Whether the window was not the limit when the acknowledged packets were sent; it must not
-    /// grow then (RFC 9002, section 7.8).
+    /// Whether the sender had nothing more to send on this path although there was room, when it
+    /// last looked: the window is not what limits it, and must not grow (RFC 9002, section 7.8).
     pub app_limited: bool,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::TransportError;
 use crate::packet::Frames;
+use crate::ranges::RangeSet;
 use crate::recovery::sent::SentFrame;
 use anabranch_wire::{TransportErrorCode, varint};
 use std::collections::VecDeque;
@@ -15,40 +16,6 @@ const MAX_AHEAD: u64 = 64 * 1024;
 /// Runs of bytes kept ahead of the first missing one: bounds the work that one-byte frames make.
 const MAX_RUNS: usize = 256;
 
-/// Disjoint, non-adjacent ranges in ascending order.
-#[derive(Debug, Default)]
-struct Ranges(Vec<Range<u64>>);
-
-impl Ranges {
-    fn insert(&mut self, new: Range<u64>) {
-        if new.is_empty() {
-            return;
-        }
-        let from = self.0.partition_point(|range| range.end < new.start);
-        let to = self.0.partition_point(|range| range.start <= new.end);
-        let joined = match self.0.get(from..to) {
-            Some([first, .., last]) => first.start.min(new.start)..last.end.max(new.end),
-            Some([only]) => only.start.min(new.start)..only.end.max(new.end),
-            _ => new,
-        };
-        self.0.splice(from..to, [joined]);
-    }
-
-    fn remove(&mut self, gone: &Range<u64>) {
-        let from = self.0.partition_point(|range| range.end <= gone.start);
-        let to = self.0.partition_point(|range| range.start < gone.end);
-        let Some([first, ..]) = self.0.get(from..to) else {
-            return;
-        };
-        let left = first.start..gone.start;
-        let right = gone.end..self.0[to - 1].end;
-        self.0.splice(
-            from..to,
-            [left, right].into_iter().filter(|range| !range.is_empty()),
-        );
-    }
-}
-
 /// Bytes to send: kept until they are acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
@@ -57,8 +24,8 @@ pub(super) struct Sender {
     data: Vec<u8>,
     /// The offset of the first byte never sent.
     next: u64,
-    lost: Ranges,
-    acked: Ranges,
+    lost: RangeSet,
+    acked: RangeSet,
 }
 
 impl Sender {
@@ -73,7 +40,7 @@ impl Sender {
     /// What to send next: lost bytes before new ones.
     fn pending(&self) -> Option<Range<u64>> {
         let fresh = Some(self.next..self.end()).filter(|range| !range.is_empty());
-        self.lost.0.first().cloned().or(fresh)
+        self.lost.first().or(fresh)
     }
 
     pub(super) fn is_pending(&self) -> bool {
@@ -104,7 +71,7 @@ impl Sender {
                 start,
                 length: longest as u32,
             });
-            self.lost.remove(&(start..end));
+            self.lost.remove(start..end);
             self.next = self.next.max(end);
         }
         !frames.is_at(before)
@@ -120,18 +87,13 @@ impl Sender {
         if range.is_empty() {
             return;
         }
-        self.lost.remove(&range);
+        self.lost.remove(range.clone());
         self.acked.insert(range);
-        if let Some(first) = self
-            .acked
-            .0
-            .first()
-            .filter(|first| first.start == self.base)
-        {
-            let end = first.end;
-            self.data.drain(..(end - self.base) as usize);
-            self.base = end;
-            self.acked.0.remove(0);
+        let first = self.acked.first();
+        if let Some(first) = first.filter(|first| first.start == self.base) {
+            self.data.drain(..(first.end - self.base) as usize);
+            self.base = first.end;
+            self.acked.pop_first();
         }
     }
 
@@ -141,15 +103,13 @@ impl Sender {
             return;
         }
         self.lost.insert(range);
-        for acked in &self.acked.0 {
-            self.lost.remove(acked);
-        }
+        self.lost.subtract(&self.acked);
     }
 
     /// Forgets that anything was sent.
     pub(super) fn restart(&mut self) {
         self.next = self.base;
-        self.lost = Ranges::default();
+        self.lost = RangeSet::new();
     }
 }
 
@@ -162,7 +122,7 @@ pub(super) struct Receiver {
     /// leaves the rest where it is: a peer may send a far byte first and then all others one by
     /// one.
     window: VecDeque<u8>,
-    runs: Ranges,
+    runs: RangeSet,
 }
 
 impl Receiver {
@@ -187,7 +147,7 @@ impl Receiver {
         let bytes = &data[(start - offset) as usize..];
         places.zip(bytes).for_each(|(place, byte)| *place = *byte);
         self.runs.insert(start..end);
-        if self.runs.0.len() > MAX_RUNS {
+        if self.runs.len() > MAX_RUNS {
             Err(exceeded())
         } else {
             Ok(())
@@ -196,13 +156,9 @@ impl Receiver {
 
     /// The bytes that are next in order.
     pub(super) fn pop(&mut self) -> Option<Vec<u8>> {
-        let end = self
-            .runs
-            .0
-            .first()
-            .filter(|run| run.start == self.delivered)?
-            .end;
-        self.runs.0.remove(0);
+        let first = self.runs.first();
+        let end = first.filter(|run| run.start == self.delivered)?.end;
+        self.runs.pop_first();
         let length = (end - self.delivered) as usize;
         self.delivered = end;
         Some(self.window.drain(..length).collect())
@@ -210,7 +166,7 @@ impl Receiver {
 
     /// Whether bytes wait for a gap to be filled.
     pub(super) fn has_gap(&self) -> bool {
-        !self.runs.0.is_empty()
+        self.runs.first().is_some()
     }
 
     /// Whether these bytes were all handed to TLS already.

@@ -35,7 +35,8 @@ pub struct PathOptions {
     pub shape: Option<Shape>,
     /// A PING goes out if the path was silent for this long, or for half the idle time-out if that
     /// is shorter; `None` means what
-    /// [`TransportConfig::keep_alive`](crate::config::TransportConfig::keep_alive) says.
+    /// [`TransportConfig::keep_alive`](crate::config::TransportConfig::keep_alive) says. Below four
+    /// seconds the peer takes such PINGs for probes, and acknowledges by other paths in between.
     pub keep_alive: Option<Duration>,
 }
 

@@ -9,6 +9,7 @@
 pub mod ack_policy;
 pub mod ack_requests;
 pub mod loss;
+pub(crate) mod max_filter;
 pub mod one_way;
 pub mod pacer;
 pub mod packet_pair;

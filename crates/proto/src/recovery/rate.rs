@@ -6,6 +6,7 @@
 //! the one spent sending and the one spent acknowledging, so that neither compressed
 //! acknowledgements nor a burst of sending inflate the rate.
 
+use super::max_filter::MaxFilter;
 use super::sent_packets::SentPacket;
 use crate::time::{Duration, Instant};
 
@@ -146,8 +147,9 @@ impl DeliveryRate {
             interval,
             app_limited: at_send.app_limited,
         };
-        if !sample.app_limited || sample.rate >= self.bandwidth.max() {
-            self.bandwidth.update(self.round, sample.rate);
+        if !sample.app_limited || sample.rate >= self.bandwidth.value() {
+            self.bandwidth
+                .update(self.round, sample.rate, BANDWIDTH_WINDOW_ROUNDS);
         }
         Some(sample)
     }
@@ -179,7 +181,7 @@ impl DeliveryRate {
     /// The largest rate of the last ten round trips in bytes per second; 0 before the first sample.
     /// Kept while nothing is sent. A sample taken with room to spare counts only if it is larger.
     pub fn bandwidth(&self) -> u64 {
-        self.bandwidth.max()
+        self.bandwidth.value()
     }
 }
 
@@ -187,45 +189,6 @@ impl DeliveryRate {
 fn per_second(bytes: u64, interval: Duration) -> u64 {
     let rate = u128::from(bytes) * 1_000_000_000 / interval.as_nanos().max(1);
     u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
-/// The maximum of a sliding window of rounds, from the three best candidates (Nichols' filter, as
-/// in draft-ietf-ccwg-bbr): the best one, the best one after it, and the best one after that.
-#[derive(Debug, Clone, Default)]
-struct MaxFilter {
-    /// Round and rate; rates descend, rounds ascend.
-    best: [(u64, u64); 3],
-}
-
-impl MaxFilter {
-    fn max(&self) -> u64 {
-        self.best[0].1
-    }
-
-    fn update(&mut self, round: u64, rate: u64) {
-        let new = (round, rate);
-        if rate >= self.best[0].1 || round - self.best[2].0 > BANDWIDTH_WINDOW_ROUNDS {
-            self.best = [new; 3];
-            return;
-        }
-        if rate >= self.best[1].1 {
-            (self.best[1], self.best[2]) = (new, new);
-        } else if rate >= self.best[2].1 {
-            self.best[2] = new;
-        }
-        let age = round - self.best[0].0;
-        if age > BANDWIDTH_WINDOW_ROUNDS {
-            self.best = [self.best[1], self.best[2], new];
-            if round - self.best[0].0 > BANDWIDTH_WINDOW_ROUNDS {
-                self.best = [self.best[1], self.best[2], new];
-            }
-        } else if self.best[1].0 == self.best[0].0 && age > BANDWIDTH_WINDOW_ROUNDS / 4 {
-            // A quarter of the window passed without a second choice: take one from this part.
-            (self.best[1], self.best[2]) = (new, new);
-        } else if self.best[2].0 == self.best[1].0 && age > BANDWIDTH_WINDOW_ROUNDS / 2 {
-            self.best[2] = new;
-        }
-    }
 }
 
 #[cfg(test)]

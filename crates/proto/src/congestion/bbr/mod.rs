@@ -21,7 +21,6 @@
 
 mod control;
 mod cycle;
-mod filter;
 mod loss;
 mod model;
 #[cfg(test)]
@@ -32,10 +31,10 @@ use super::window::{InitialWindow, minimum_window};
 use super::{
     AckEvent, CongestionEvent, Controller, ControllerInit, Member, SentEvent, SpuriousLoss,
 };
+use crate::recovery::max_filter::MaxFilter;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use cycle::{AckPhase, ProbeRtt, State};
-use filter::MaxFilter;
 use loss::{Losses, Tolerance};
 
 pub(super) const ENTRY: Entry = Entry {

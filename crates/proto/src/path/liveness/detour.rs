@@ -16,7 +16,7 @@ const LONGEST_DETOUR: Duration = Duration::from_secs(60);
 pub(super) struct Detour {
     /// Packets in a row that held nothing but a PING.
     lone_pings: u32,
-    /// Acknowledgements also travel on another path until then.
+    /// Acknowledgements travel on another path instead until then.
     until: Option<Instant>,
     /// How long the last detour was to last.
     span: Duration,
@@ -24,7 +24,7 @@ pub(super) struct Detour {
 
 impl Liveness {
     /// The peer sent a packet with nothing but a PING; until when acknowledgements take another
-    /// path too, if that begins now.
+    /// path instead, if that begins now.
     pub(crate) fn on_lone_ping(&mut self, now: Instant) -> Option<Instant> {
         let detour = &mut self.detour;
         detour.lone_pings += 1;

@@ -1,17 +1,17 @@
 //! The largest of recent values.
 
-/// A maximum over a sliding window, kept in constant space: the largest value, and the largest ones
-/// that came after it. Exact unless three larger ones crowd out a fourth, which only ages the
-/// answer.
+/// A maximum over a sliding window, kept in constant space (Nichols' filter, as in
+/// draft-ietf-ccwg-bbr): the largest value, and the largest ones that came after it. Exact unless
+/// three larger ones crowd out a fourth, which only ages the answer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct MaxFilter {
+pub(crate) struct MaxFilter {
     /// Time and value, the value falling and the time rising.
     best: [(u64, u64); 3],
 }
 
 impl MaxFilter {
     /// Adds `value` at `time`, forgets what is older than `length`, and returns the maximum.
-    pub(super) fn update(&mut self, time: u64, value: u64, length: u64) -> u64 {
+    pub(crate) fn update(&mut self, time: u64, value: u64, length: u64) -> u64 {
         let new = (time, value);
         if value >= self.best[0].1 || time.saturating_sub(self.best[2].0) > length {
             self.best = [new; 3];
@@ -40,7 +40,7 @@ impl MaxFilter {
     }
 
     /// The maximum when it was last updated.
-    pub(super) fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.best[0].1
     }
 }
@@ -49,6 +49,25 @@ impl MaxFilter {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn it_lags_by_a_fraction_of_its_window_at_most() {
+        const WINDOW: u64 = 10;
+        // A pseudo-random walk against the whole window.
+        let (mut filter, mut values, mut state) = (MaxFilter::default(), vec![], 1u64);
+        for time in 1..2_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            values.push(1_000 + (state >> 54));
+            filter.update(time, 1_000 + (state >> 54), WINDOW);
+            let newest = values.iter().rev();
+            let longest = newest.clone().take(WINDOW as usize + 1).max();
+            assert!(filter.value() <= *longest.unwrap(), "{time}: too old");
+            let shortest = newest.take(WINDOW as usize / 4).max();
+            assert!(filter.value() >= *shortest.unwrap(), "{time}: forgot");
+        }
+    }
 
     #[test]
     fn the_maximum_ages_out() {
