@@ -14,16 +14,16 @@ use std::path::PathBuf;
 /// What to do with the laboratory.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
-    /// List the experiments of the five papers and what can run them
+    /// List the experiments of the five papers and of this project, and what can run them
     List(Listing),
     /// Run scenarios in real kernels, with rivals, and compare
     #[command(after_help = "\
 A target is a scenario file, an experiment of `lab list` (or a pattern such as 'bremen-*'),
 `papers` for all of them, or `calibration` for the small scenarios in which this backend and the
 simulator must agree (docs/report.md). The network is built of namespaces (needs root) and
-removed again, also after Ctrl-C. Experiments get the kernel's TCP and multipath TCP as rivals.
-Runs go one at a time, contenders in random order within each repetition. The same command goes
-on where it stopped.
+removed again, also after Ctrl-C. Experiments get rivals: the kernel's TCP and multipath TCP, the
+tunnel, and the engine with its defaults. Runs go one at a time, contenders in random order
+within each repetition. The same command goes on where it stopped.
 Ctrl-C ends after the run under way, a second one at once. Exit code 1 if a run failed or a [check]
 does not hold, 2 if nothing could be run.
 
@@ -239,7 +239,7 @@ pub(crate) struct Grid {
     /// The whole grid with all repetitions
     #[arg(long)]
     pub(crate) full: bool,
-    /// Without the kernel's TCP and multipath TCP, and the engine as it comes
+    /// Without rivals: the kernel's TCP and multipath TCP, the tunnel, the engine with its defaults
     #[arg(long)]
     pub(crate) no_rivals: bool,
 }

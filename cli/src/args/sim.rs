@@ -62,9 +62,10 @@ Examples:
     #[command(after_help = "\
 Each world has two to four random links, is run with all of them and with each alone, and compared
 with an oracle that gets from each link what that link delivers alone. It counts as broken if all
-links take longer than 1.02 (1.10) times the better link and one of its round trips. With --plain,
-links only have a rate, a delay, a queue and random loss, and carry one file. A world depends on
-its seed only, so schedulers meet the same ones.
+links take longer than 1.02 (1.10) times the better link and one of its round trips: for a file, or
+the 95th percentile of requests. Of datagrams one (five) in a hundred more may be late. With
+--plain, links only have a rate, a delay, a queue and random loss, and carry one file. A world
+depends on its seed only, so schedulers meet the same ones.
 
 With --out, a folder gets worlds.csv, promise.svg and the worst worlds as scenarios, which
 `anabranch sim run` runs again. Exit code 1 if more worlds are broken than --at-most allows.

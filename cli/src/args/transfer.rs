@@ -15,7 +15,8 @@ pub(super) const GET: &str = "\
 Bytes go to FILE.part, which becomes FILE once its SHA-256 is that of the server's file. A broken
 transfer goes on where it stopped when the same command is given again. A file that is here already
 is left alone: if it is the same there is nothing to do, if not it takes --force to replace it.
-The server is the sender: it is asked to use --scheduler, --congestion and --chunk.
+The server is the sender: it is asked to use --scheduler, --congestion and --chunk. Of a congestion
+control's parameters it grants coupling, fast-convergence and hystart; others are given to serve.
 
 Examples:
   anabranch get \"$URL/\"                            list what there is

@@ -77,8 +77,8 @@ Examples:
 
 const DOWN: &str = "\
 Ends the `tunnel join` that captures on this machine, and removes the firewall's table `inet
-anabranch`, the routing rules of priority 7169 and the routes of table 716999. Where there is
-nothing of that, nothing happens.
+anabranch`, the routing rules of priority 7169 and its routes in tables 716999 and 716998. Where
+there is nothing of that, nothing happens.
 
 Examples:
   sudo anabranch tunnel down";

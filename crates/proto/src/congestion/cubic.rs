@@ -15,7 +15,7 @@ use crate::time::{Duration, Instant};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "cubic",
-    summary: "a window that is cubic in the time since the last loss (RFC 9438)",
+    summary: "a window that is cubic in the time since the last loss (RFC 9438 with random-loss=0)",
     params: &[
         ParamDoc {
             key: "fast-convergence",

@@ -184,7 +184,7 @@ impl ControllerFactory {
 }
 
 impl Default for ControllerFactory {
-    /// CUBIC, as most of the Internet runs it.
+    /// CUBIC, which unlike most of the Internet's puts few losses without a queue down to chance.
     fn default() -> Self {
         Self::of(cubic::ENTRY, Params::default())
     }

@@ -32,8 +32,8 @@ const OWN_LOSS_DEVIATIONS: f64 = 2.0;
 pub(super) const RANDOM_LOSS: ParamDoc = ParamDoc {
     key: "random-loss",
     default: "0",
-    summary: "percent of packets that may be lost without being taken for congestion; twice what \
-              the link loses",
+    summary: "percent of packets that may be lost without being taken for congestion while no \
+              queue is seen: set twice what the link loses, or more",
 };
 
 /// How much loss is not taken for congestion, beside what a probe may cause.
