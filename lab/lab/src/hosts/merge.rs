@@ -172,6 +172,7 @@ impl View<'_> {
     fn totals(&self, client: &HostReport, server: &HostReport) -> Outcome {
         let (sender, receiver) = (self.sender, self.receiver);
         let waits = receiver.reseq_wait_s;
+        let (sent_units, late_units) = self.datagrams();
         let last = receiver.last_byte_s.map(|time| time + self.lag_s);
         let packets = self.links.iter().map(|link| {
             let both = [link.forward.packets, link.backward.packets];
@@ -195,8 +196,8 @@ impl View<'_> {
             blocked_receive_s: sender.blocked_receive_s,
             blocked_send_s: sender.blocked_send_s,
             blocked_hold_s: sender.blocked_hold_s,
-            sent_units: Some(sender.sent_units.iter().map(|(_, count)| count).sum()),
-            late_units: self.late(),
+            sent_units: Some(sent_units),
+            late_units,
             holds: sender.holds,
             packets: (!self.links.is_empty()).then(|| packets.sum()),
             reasons: sender.reasons.clone(),
@@ -228,15 +229,15 @@ impl View<'_> {
         }
     }
 
-    /// Datagrams of flows in this direction that did not arrive in time.
-    fn late(&self) -> u64 {
-        let flows = self.scenario.flows.iter().enumerate();
-        let late = flows.map(|(index, flow)| {
+    /// Datagrams that were sent by flows in this direction, and how many did not arrive in time.
+    fn datagrams(&self) -> (u64, u64) {
+        let (mut all, mut late) = (0, 0);
+        for (index, flow) in self.scenario.flows.iter().enumerate() {
             let FlowKind::Datagrams { deadline, .. } = flow.kind else {
-                return 0;
+                continue;
             };
             if flow.way != self.way {
-                return 0;
+                continue;
             }
             let limit = deadline.unwrap_or(Duration::MAX).as_secs_f64();
             let of_flow = |unit: &&super::UnitTime| unit.flow as usize == index;
@@ -245,9 +246,10 @@ impl View<'_> {
             let sent = self.sender.sent_units.iter();
             let sent = sent.filter(|(flow, _)| *flow as usize == index);
             let sent: u64 = sent.map(|(_, count)| count).sum();
-            sent.saturating_sub(in_time.count() as u64)
-        });
-        late.sum()
+            all += sent;
+            late += sent.saturating_sub(in_time.count() as u64);
+        }
+        (all, late)
     }
 
     /// When the last flow of a given duration is over; `None` if there is none.

@@ -98,6 +98,7 @@ fn datagrams_are_late_by_times_with_the_clocks_put_right() {
     };
     let outcome = merge(&scenario, Way::Forward, &client, &server, &[]);
     assert_eq!((outcome.units, outcome.late_units), (3, 2));
+    assert_eq!(outcome.sent_units, Some(4));
     let p50 = outcome.unit_p50_s.unwrap();
     assert!((p50 - 0.049).abs() < 1e-9, "{p50}");
 }
