@@ -1,7 +1,7 @@
 //! Values from the command line that would not count: nothing is ignored silently.
 
 use super::mistake;
-use crate::scenario::{Document, Mistake, Node, PLANNING, Place, Value, nearest};
+use crate::scenario::{Document, Mistake, PLANNING, Place, Value, nearest};
 
 /// How much of what a key stands for another one stands for, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,10 +11,10 @@ pub(super) enum Covered {
     Nothing,
 }
 
-/// How much of `key` is written over by a value at `by`: the same place, or a table around it,
-/// whichever way they name it.
-pub(super) fn covered(document: &Document, key: &str, by: &str) -> Covered {
-    let by = document.places(by);
+/// How much of `key` is written over by values at `by`: the same places, or tables around them,
+/// whichever way they name them.
+pub(super) fn covered(document: &Document, key: &str, by: &[&str]) -> Covered {
+    let by: Vec<_> = by.iter().flat_map(|by| document.places(by)).collect();
     let places = document.places(key);
     let is_covered = |place: &&Vec<String>| by.iter().any(|by| place.starts_with(by));
     match places.iter().filter(is_covered).count() {
@@ -30,17 +30,16 @@ pub(super) fn none_is_swept(
     set: &[(String, String)],
     swept: &[String],
 ) -> Result<(), Mistake> {
-    let replaced: Vec<_> = swept.iter().flat_map(|by| document.places(by)).collect();
-    let is_replaced = |place: &Vec<String>| replaced.iter().any(|by| place.starts_with(by));
+    let swept: Vec<&str> = swept.iter().map(String::as_str).collect();
     for (key, value) in set {
-        if !document.places(key).iter().all(is_replaced) {
+        if covered(document, key, &swept) != Covered::All {
             continue;
         }
-        let touches = |by: &&String| covered(document, key, by) != Covered::Nothing;
+        let touches = |by: &&&str| covered(document, key, &[by]) != Covered::Nothing;
         if let Some(by) = swept.iter().find(touches) {
             // A sweep of a part of it would be one of some of the same values.
-            let other = match covered(document, by, key) {
-                Covered::All => key,
+            let other = match covered(document, by, &[key]) {
+                Covered::All => key.as_str(),
                 _ => by,
             };
             let what = format!(
@@ -79,7 +78,8 @@ pub(super) fn parameters_exist(
         name == "*"
             || known.contains(&name)
             || given.iter().any(|(key, value)| {
-                key == "parameters" || value.contains('=') && value.contains(name)
+                let mut words = value.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c));
+                key == "parameters" || value.contains('=') && words.any(|word| word == name)
             })
     };
     for (key, _) in given {
@@ -98,28 +98,4 @@ pub(super) fn parameters_exist(
         }
     }
     Ok(())
-}
-
-/// The keys of a `[sweep]`, those of lists that advance together among them.
-pub(super) fn keys(sweep: &Node) -> Vec<String> {
-    let Value::Table(entries) = &sweep.value else {
-        return Vec::new();
-    };
-    let mut keys = Vec::new();
-    for entry in entries {
-        let tables = match &entry.node.value {
-            _ if entry.key != "zip" => {
-                keys.push(entry.key.clone());
-                continue;
-            }
-            Value::List(tables) => tables.iter().collect(),
-            _ => vec![&entry.node],
-        };
-        for table in tables {
-            if let Value::Table(entries) = &table.value {
-                keys.extend(entries.iter().map(|entry| entry.key.clone()));
-            }
-        }
-    }
-    keys
 }

@@ -1,6 +1,6 @@
 //! `[sweep]`: values that are run in all combinations, and lists that advance together.
 
-use super::ignored::{Covered, covered, keys};
+use super::ignored::{Covered, covered};
 use super::{mistake, whole_file};
 use crate::scenario::{Dimension, Document, Entry, Mistake, Node, Quantity, Value};
 
@@ -28,17 +28,35 @@ pub(super) fn points(document: &Document) -> Result<Vec<Point>, Mistake> {
             .map(|value| vec![(entry.key.clone(), value)]);
         points = product(document, &points, &choices.collect::<Vec<_>>())?;
     }
-    if let Some(zip) = entries.iter().find(|entry| entry.key == "zip") {
-        let tables = match &zip.node.value {
-            Value::List(items) => items.iter().collect(),
-            _ => vec![&zip.node],
-        };
-        for table in tables {
-            let choices = zipped(document, table)?;
-            points = product(document, &points, &choices)?;
-        }
+    for table in zips(entries) {
+        let choices = zipped(document, table)?;
+        points = product(document, &points, &choices)?;
     }
     Ok(points)
+}
+
+/// The tables of lists that advance together.
+fn zips(entries: &[Entry]) -> Vec<&Node> {
+    let zip = entries.iter().find(|entry| entry.key == "zip");
+    match zip.map(|zip| (&zip.node, &zip.node.value)) {
+        Some((_, Value::List(tables))) => tables.iter().collect(),
+        Some((table, _)) => vec![table],
+        None => Vec::new(),
+    }
+}
+
+/// The keys of a `[sweep]`, those of lists that advance together among them.
+fn keys(sweep: &Node) -> Vec<String> {
+    let of = |node: &Node| match &node.value {
+        Value::Table(entries) => entries.iter().map(|entry| entry.key.clone()).collect(),
+        _ => Vec::new(),
+    };
+    let mut keys: Vec<String> = of(sweep);
+    keys.retain(|key| key != "zip");
+    if let Value::Table(entries) = &sweep.value {
+        keys.extend(zips(entries).into_iter().flat_map(of));
+    }
+    keys
 }
 
 /// Sweeps `key` over `values`, in place of those that `sweep` has for what it stands for, by itself
@@ -57,16 +75,16 @@ pub(super) fn replace(
             // It keeps its place, and with that the seeds of its runs.
             continue;
         }
-        if covered(document, &before, key) == Covered::All {
-            forget(sweep, &before);
-        } else if covered(document, &before, key) != Covered::Nothing
-            || covered(document, key, &before) != Covered::Nothing
-        {
-            let what = format!(
-                "the sweep of {before} has some of the same values: sweep {before}, or change the \
-                 file"
-            );
-            return Err(mistake(document, values.place, key, what));
+        match covered(document, &before, &[key]) {
+            Covered::All => forget(sweep, &before),
+            Covered::Nothing if covered(document, key, &[&before]) == Covered::Nothing => {}
+            _ => {
+                let what = format!(
+                    "the sweep of {before} has some of the same values: sweep {before}, or change \
+                     the file"
+                );
+                return Err(mistake(document, values.place, key, what));
+            }
         }
     }
     sweep.insert(key, values);

@@ -140,13 +140,18 @@ fn the_expanded_file_stands_for_the_same_runs_without_the_command_line() {
     }
 }
 
-#[test]
-fn lists_in_a_zip_advance_together() {
-    let text = FILE.replace(
+/// The file with the rates of both paths in lists that advance together.
+fn with_zip() -> String {
+    FILE.replace(
         "\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]",
         "[[sweep.zip]]\n\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n\
              \"path.b.forward.rate\" = [\"4Mbit/s\", \"3Mbit/s\"]",
-    );
+    )
+}
+
+#[test]
+fn lists_in_a_zip_advance_together() {
+    let text = with_zip();
     let plan = plan(&text, &Changes::default()).unwrap();
     assert_eq!(plan.runs.len(), 3 * 2 * 4 * 2);
     for run in &plan.runs {
@@ -156,11 +161,7 @@ fn lists_in_a_zip_advance_together() {
 
 #[test]
 fn a_sweep_from_the_command_line_replaces_a_list_that_advances_with_others() {
-    let text = FILE.replace(
-        "\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]",
-        "[[sweep.zip]]\n\"path.a.forward.rate\" = [\"1Mbit/s\", \"2Mbit/s\"]\n\
-             \"path.b.forward.rate\" = [\"4Mbit/s\", \"3Mbit/s\"]",
-    );
+    let text = with_zip();
     let sums = |keys: &[&str]| -> BTreeSet<_> {
         let sweep = |key: &&str| ((*key).to_owned(), "5Mbit/s".to_owned());
         let changes = Changes {
@@ -197,6 +198,13 @@ fn a_value_that_a_sweep_replaces_cannot_be_set() {
     }
     // It counts for the other path.
     plan(FILE, &set("path.*.forward.rate")).unwrap();
+    // It counts for neither.
+    let message = plan(&with_zip(), &set("path.*.forward.rate"));
+    let message = message.unwrap_err().to_string();
+    assert!(
+        message.contains("use --sweep path.*.forward.rate="),
+        "{message}"
+    );
 }
 
 #[test]
