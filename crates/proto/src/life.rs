@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! open ── we close ──> closing ── time ──> drained
-//!   └── the peer closes ──> draining ── time ──^
+//!   ├── the peer closes ──> draining ── time ──^
+//!   └── nothing comes any more ────────────────^
 //! ```
 
 use crate::error::TransportError;

@@ -234,10 +234,13 @@ impl Connection {
         let Some(path) = self.paths.path_mut(target) else {
             return;
         };
-        let outcome = path.on_lost(now, lost, max_ack_delay);
-        let Lost { event, mtu, .. } = outcome;
+        let Lost {
+            event,
+            mtu,
+            ecn_failed,
+        } = path.on_lost(now, lost, max_ack_delay);
         self.note_mtu(now, target, mtu);
-        if outcome.ecn_failed {
+        if ecn_failed {
             self.outbox
                 .observe(now, &Observation::EcnFailed { path: target });
         }

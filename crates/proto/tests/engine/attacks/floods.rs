@@ -10,6 +10,14 @@ use anabranch_proto::wire::frame::{Frame, PathStatus};
 use anabranch_proto::wire::{Dir, PathId, Side, TransportErrorCode as Code};
 use std::time::Duration;
 
+/// A peer that has acknowledged all that the victim has to say at first.
+fn settled(victim: Side) -> RawPeer {
+    let mut peer = RawPeer::against(victim);
+    peer.wait(Duration::from_secs(1));
+    peer.ack_all();
+    peer
+}
+
 /// Row 15.
 #[test]
 fn a_flood_of_challenges_gets_few_answers_and_all_to_where_it_came_from() {
@@ -39,9 +47,7 @@ fn a_flood_of_challenges_gets_few_answers_and_all_to_where_it_came_from() {
 #[test]
 fn who_acknowledges_no_answer_gets_no_more_of_them() {
     for victim in BOTH {
-        let mut peer = RawPeer::against(victim);
-        peer.wait(Duration::from_secs(1));
-        peer.ack_all();
+        let mut peer = settled(victim);
         let answers_to = |peer: &mut RawPeer, round: u8| {
             peer.inbox.clear();
             for n in 0..200 {
@@ -65,9 +71,7 @@ fn who_acknowledges_no_answer_gets_no_more_of_them() {
 #[test]
 fn who_acknowledges_nothing_makes_nobody_keep_more_and_more() {
     for victim in BOTH {
-        let mut peer = RawPeer::against(victim);
-        peer.wait(Duration::from_secs(1));
-        peer.ack_all();
+        let mut peer = settled(victim);
         let kept = |peer: &mut RawPeer| {
             for _ in 0..20_000 {
                 peer.frames(ZERO, &[Frame::Ping, Frame::ImmediateAck]);
@@ -85,9 +89,7 @@ fn who_acknowledges_nothing_makes_nobody_keep_more_and_more() {
 #[test]
 fn who_acknowledges_no_replacement_of_connection_ids_gets_no_more_of_them() {
     for victim in BOTH {
-        let mut peer = RawPeer::against(victim);
-        peer.wait(Duration::from_secs(1));
-        peer.ack_all();
+        let mut peer = settled(victim);
         let issued = |peer: &RawPeer| {
             let known = peer.remote_cids.keys().filter(|(path, _)| *path == ONE);
             known.map(|(_, sequence)| sequence + 1).max().unwrap_or(0)
@@ -164,9 +166,7 @@ fn connection_ids_retired_in_masses_are_replaced_one_for_one() {
 #[test]
 fn a_connection_id_is_not_retired_before_it_was_sent() {
     for victim in BOTH {
-        let mut peer = RawPeer::against(victim);
-        peer.wait(Duration::from_secs(1));
-        peer.ack_all();
+        let mut peer = settled(victim);
         let known = peer.remote_cids.keys().filter(|(path, _)| *path == ONE);
         let next = known.map(|(_, sequence)| sequence + 1).max().unwrap_or(0);
         let retire = |sequence| Frame::RetireConnectionId {
@@ -192,9 +192,7 @@ fn a_connection_id_is_not_retired_before_it_was_sent() {
 #[test]
 fn hints_and_statuses_in_masses_are_acknowledged_and_nothing_else() {
     for victim in BOTH {
-        let mut peer = RawPeer::against(victim);
-        peer.wait(Duration::from_secs(1));
-        peer.ack_all();
+        let mut peer = settled(victim);
         peer.wait(Duration::from_secs(1));
         peer.ack_all();
         peer.inbox.clear();
